@@ -1,0 +1,189 @@
+"""Everything that can be refused before a model loads is refused here, cheapest checks first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dspark.config import build
+from dspark.config.build import named
+from dspark.config.schema import DraftModelConfig
+from dspark.models.sources import check_source
+from dspark.policies.check import check_policy
+from dspark.verification import check_combination
+from dspark.workload.prompts import check_prompts, encode_prompts, load_prompts
+from dspark.workload.requests import build_requests
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from dspark.config.schema import Component, Config
+    from dspark.cost.base import CostModel
+    from dspark.drafters.base import Drafter
+    from dspark.policies.base import Policy
+    from dspark.policies.check import SignalSource
+    from dspark.types import Request
+    from dspark.verification.base import Verification
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A checked command: everything but the weights."""
+
+    config: Config
+    policies: Mapping[str, Policy]  # by label
+    verification: Verification
+    cost: CostModel | None
+    drafter: Drafter | None  # None also where the drafter is a model, which loads with the target
+    target_folder: Path
+    draft_folder: Path | None  # of a draft model
+    requests: tuple[Request, ...]
+
+
+def prepare(config: Config, policies: Mapping[str, Component]) -> Prepared:
+    """The checked command with its requests, tokenized.
+
+    Args:
+        config: the typed configuration.
+        policies: each policy's component by label.
+
+    Raises:
+        ValueError: something in the configuration is impossible; one line says what to change.
+    """
+    built = {label: build.build_policy(node, _where(label, policies)) for label, node in policies.items()}
+    verification, cost = build.build_verification(config.verification), build.build_cost(config.cost)
+    for policy in built.values():
+        verification.check_depth(policy.max_depth)
+    verification.check_params(config.sampling)
+    named("workload", check_prompts, config.workload.prompts)
+    folder, draft_folder = _folders(config)
+    model = _model_config(folder)
+    drafter, signals = _drafter(config, model, draft_folder)
+    for policy in built.values():
+        _check_policy(policy, signals, verification, cost, config)
+    return Prepared(
+        config=config,
+        policies=built,
+        verification=verification,
+        cost=cost,
+        drafter=drafter,
+        target_folder=folder,
+        draft_folder=draft_folder,
+        requests=_requests(config, folder, model),
+    )
+
+
+def _folders(config: Config) -> tuple[Path, Path | None]:
+    """The folders of target and draft model; all sources are looked at before one is fetched."""
+    drafter, target = config.drafter, config.target
+    if target.kind == "pretrained":
+        named("target.source", check_source, target.source)
+    if not isinstance(drafter, DraftModelConfig):
+        return build.target_folder(target), None
+    if drafter.source is not None:
+        named("drafter.source", check_source, drafter.source)
+    return build.target_folder(target), build.draft_folder(drafter, target)
+
+
+def _drafter(config: Config, model: Any, draft_folder: Path | None) -> tuple[Drafter | None, SignalSource | None]:
+    """The drafter, if it needs no weights, and what stands for it in checks."""
+    if not isinstance(config.drafter, DraftModelConfig):
+        drafter = build.build_drafter(config.drafter, vocab_size=model.vocab_size)
+        _check_vocabulary(None if drafter is None else drafter.vocab_size, model.vocab_size)
+        return drafter, drafter
+    from dspark.drafters.draft_model import DraftModelDrafter
+
+    assert draft_folder is not None, "a draft model without a folder"
+    _check_vocabulary(_model_config(draft_folder).vocab_size, model.vocab_size)
+    return None, DraftModelDrafter
+
+
+def _check_vocabulary(drafter: int | None, target: int) -> None:
+    if drafter not in (None, target):
+        raise ValueError(
+            f"drafter and target must share a vocabulary, got {drafter} and {target} entries; "
+            "use a drafter of the target's family"
+        )
+
+
+def _check_policy(
+    policy: Policy,
+    drafter: SignalSource | None,
+    verification: Verification,
+    cost: CostModel | None,
+    config: Config,
+) -> None:
+    """Raises where policy, drafter and verification cannot go together."""
+    all_greedy = config.sampling.temperature == 0
+    check_policy(
+        policy,
+        drafter,
+        cost_available=cost is not None,
+        any_length_exact=all_greedy or verification.unbiased_for_class_d or not verification.lossless,
+    )
+    check_combination(
+        policy,
+        verification,
+        deterministic_drafter=drafter is None or drafter.deterministic,
+        all_greedy=all_greedy,
+    )
+    if policy.max_depth == 0 or drafter is None:
+        return
+    missing = ", ".join(sorted(verification.needs - drafter.signals))
+    if missing:
+        raise ValueError(
+            f"verification {verification.name} needs the signal {missing}, which the drafter does not give: "
+            "use drafter=synthetic, or give verification.rates"
+        )
+
+
+def _requests(config: Config, folder: Path, model: Any) -> tuple[Request, ...]:
+    """The requests of the workload; none is too long for the target."""
+    context = model.max_position_embeddings
+    limit = config.engine.max_tokens_per_row or context
+    if not 2 <= limit <= context:
+        raise ValueError(f"engine.max_tokens_per_row must be in [2, {context}], the target's context, got {limit}")
+    workload = config.workload
+    prompts = load_prompts(workload.prompts)
+    prompt_ids = named(
+        "workload",
+        encode_prompts,
+        prompts,
+        _tokenizer(folder),
+        chat_template=workload.chat_template,
+        max_context=context,
+    )
+    for prompt, ids in zip(prompts, prompt_ids, strict=True):
+        if len(ids) >= limit:
+            raise ValueError(
+                f"workload: prompt {prompt.id!r} of {len(ids)} tokens leaves no room for an answer in {limit} tokens: "
+                "leave long prompts out with workload.max_prompt_chars"
+            )
+    arrivals = build.build_arrivals(workload, batch_size=config.engine.max_batch_size)
+    return tuple(build_requests(prompts, prompt_ids, config.sampling, arrivals))
+
+
+def _model_config(folder: Path) -> Any:
+    """The text part of the model's configuration, without weights."""
+    from transformers import AutoConfig
+
+    from dspark.models.target import refuse_uncroppable
+
+    config = AutoConfig.from_pretrained(folder).get_text_config()
+    refuse_uncroppable(config)
+    return config
+
+
+def _tokenizer(folder: Path) -> Any:
+    """The folder's tokenizer, or None."""
+    from transformers import AutoTokenizer
+
+    if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer_config.json")):
+        return None
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def _where(label: str, policies: Mapping[str, Component]) -> str:
+    return "policy" if len(policies) == 1 else f"policy {label!r}"
+

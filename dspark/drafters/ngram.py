@@ -1,0 +1,106 @@
+"""Prompt lookup: propose what followed the row's last tokens the last time they occurred."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from dspark.drafters.base import DraftBatch, Drafter, Proceed
+from dspark.drafters.ngram_index import NgramIndex
+from dspark.types import NO_TOKEN, Draft, Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import Tensor
+
+
+class NgramDrafter(Drafter):
+    """Copies from the row's own prompt and output; costs no model pass.
+
+    The method is known as prompt lookup (Saxena, https://github.com/apoorvumang/prompt-lookup-decoding),
+    ``prompt_lookup_num_tokens`` in transformers and ``ngram`` in vLLM. Two choices differ from these:
+    the most recent occurrence is copied, not the first, and a copy that reaches the end of the text
+    goes on periodically instead of ending there.
+
+    Both signals carry the same number, an estimate from the row's own text of how likely the copied
+    token is: the copied token is a function of the prefix, so that "the top token" and "the drawn
+    token" are one.
+
+    Args:
+        min_n: shortest suffix to look up.
+        max_n: longest, tried first.
+
+    Raises:
+        ValueError: not 1 <= min_n <= max_n.
+    """
+
+    signals = frozenset({Signal.TOKEN_PROBABILITY, Signal.TOP1_PROBABILITY})
+    deterministic = True
+    autoregressive = True
+    vocab_size = None
+    max_context = None
+
+    def __init__(self, min_n: int = 1, max_n: int = 3) -> None:
+        if not 1 <= min_n <= max_n:
+            raise ValueError(
+                f"an n-gram drafter needs 1 <= min_n <= max_n, got min_n={min_n} and max_n={max_n}"
+            )
+        self.min_n, self.max_n = min_n, max_n
+        self._indices: dict[int, NgramIndex] = {}  # by slot
+
+    def open(self, num_slots: int, max_depth: int, max_context: int) -> None:
+        """Forget all rows; an index grows with its row."""
+        self._indices = {}
+
+    def release(self, slot: int) -> None:
+        """Forget a slot: its row has left."""
+        self._indices.pop(slot, None)
+
+    def propose(self, batch: DraftBatch, plan: Tensor, proceed: Proceed) -> Draft:
+        """Draft at most ``plan`` [B] tokens a row; rows with plan 0 cost and change nothing.
+
+        Works on the host (an index is a dictionary); ``plan`` and every answer of ``proceed`` are
+        brought there. Runs in O(max_n) a token, drafted or newly committed.
+        """
+        limits, slots = plan.tolist(), batch.slots.tolist()
+        num_rows, depth = len(limits), max(limits, default=0)
+        drafts: list[list[int]] = [[] for _ in limits]
+        estimates = torch.full((num_rows, depth), torch.nan)
+        wanted = (row for row in range(num_rows) if limits[row] > 0)
+        copies = {
+            row: copy for row in wanted if (copy := self._copy(slots[row], batch.tokens[row])) is not None
+        }
+        for k in range(1, depth + 1):
+            column = [torch.nan] * num_rows
+            for row, copy in copies.items():
+                token, column[row] = next(copy)
+                drafts[row].append(token)
+            estimates[:, k - 1] = torch.tensor(column)
+            copies = {row: copy for row, copy in copies.items() if k < limits[row]}
+            if not copies:
+                break
+            goes_on = proceed(k, _signals(estimates[:, :k], plan.device)).tolist()
+            copies = {row: copy for row, copy in copies.items() if goes_on[row]}
+        padded = [draft + [NO_TOKEN] * (depth - len(draft)) for draft in drafts]
+        return Draft(
+            tokens=torch.tensor(padded, device=plan.device).view(num_rows, depth),
+            lengths=torch.tensor([len(draft) for draft in drafts], device=plan.device),
+            q=None,
+            signals=_signals(estimates, plan.device),
+        )
+
+    def _copy(self, slot: int, tokens: Sequence[int]) -> Iterator[tuple[int, float]] | None:
+        """The row's continuation, if it has one, its index brought in step first."""
+        index = self._indices.get(slot)
+        if index is None or not index.continues(tokens):
+            index = self._indices[slot] = NgramIndex(self.min_n, self.max_n)
+        index.extend(tokens)
+        return index.continuation(tokens)
+
+
+def _signals(estimates: Tensor, device: torch.device) -> dict[Signal, Tensor]:
+    """The estimates under both names."""
+    estimates = estimates.to(device)
+    return {Signal.TOKEN_PROBABILITY: estimates, Signal.TOP1_PROBABILITY: estimates}

@@ -1,0 +1,55 @@
+"""Signals that a drafter's logits give, computed only where somebody reads them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from dspark.types import Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+
+class LogitSignals:
+    """Signals float [B, K] of a draft in the making, NaN where nothing was drafted.
+
+    Probabilities are of the softmax of the raw logits, before temperature and filters, so that a
+    threshold means the same for greedy and sampled rows.
+    """
+
+    def __init__(
+        self, num_rows: int, max_depth: int, wanted: frozenset[Signal], device: torch.device
+    ) -> None:
+        self._values = {s: torch.full((num_rows, max_depth), torch.nan, device=device) for s in wanted}
+
+    def record(self, rows: Tensor, k: int, logits: Tensor, drawn: Tensor) -> None:
+        """Note depth k (from 1) of ``rows`` [R]: logits [R, V] and the drawn tokens [R]."""
+        if not self._values:
+            return
+        log_q = torch.log_softmax(logits, -1)
+        for signal, values in self._values.items():
+            values[rows, k - 1] = _compute(signal, log_q, drawn)
+
+    def upto(self, k: int) -> Mapping[Signal, Tensor]:
+        """Signals float [B, k] of the first k depths."""
+        return {signal: values[:, :k] for signal, values in self._values.items()}
+
+    def all(self) -> Mapping[Signal, Tensor]:
+        """Signals float [B, K]."""
+        return dict(self._values)
+
+
+def _compute(signal: Signal, log_q: Tensor, drawn: Tensor) -> Tensor:
+    if signal is Signal.TOKEN_PROBABILITY:
+        return log_q.gather(1, drawn[:, None]).squeeze(1).exp()
+    if signal is Signal.TOP1_PROBABILITY:
+        return log_q.amax(-1).exp()
+    if signal is Signal.MARGIN:
+        top = log_q.topk(2, -1).values
+        return top[:, 0] - top[:, 1]
+    assert signal is Signal.ENTROPY, f"logits do not give {signal}"
+    return -(log_q.exp() * log_q).nan_to_num(0.0).sum(-1)

@@ -1,0 +1,122 @@
+"""Pure pieces of a step: what policies see, what they may use, and the flattened pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from dspark.models.base import PassRow
+from dspark.types import RowRecord, StepContext
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as Rows
+
+    from torch import Tensor
+
+    from dspark.cost.base import CostModel
+    from dspark.engine.scheduler import Batch
+    from dspark.engine.sequence import Sequence
+    from dspark.types import Draft, Verdict
+
+NO_CAP = 1 << 30
+"""Stands for "no per-request cap on depth" in integer tensors."""
+
+
+def step_context(
+    rows: Rows[Sequence], *, step: int, num_slots: int, cost: CostModel | None, device: torch.device
+) -> StepContext:
+    """What policies may know about the decode rows of this step."""
+    caps = [NO_CAP if s.request.params.max_depth is None else s.request.params.max_depth for s in rows]
+    columns = torch.tensor(
+        [
+            [s.slot for s in rows],
+            [int(s.num_decode_steps == 0) for s in rows],
+            [len(s.tokens) for s in rows],
+            [s.remaining for s in rows],
+            caps,
+        ],
+        dtype=torch.int64,
+        device=device,
+    )
+    return StepContext(
+        step=step,
+        slots=columns[0],
+        is_new=columns[1].bool(),
+        context_lengths=columns[2],
+        remaining_tokens=columns[3],
+        depth_caps=columns[4],
+        num_slots=num_slots,
+        cost=cost,
+    )
+
+
+def usable_depth(ctx: StepContext, draft_context: int | None) -> Tensor:
+    """Int [B]: the deepest draft a row can still use.
+
+    A step emits its accepted tokens and one more, so a row that may emit r tokens uses r - 1 drafts;
+    that also keeps every verified position inside the target's context. ``draft_context`` is the
+    drafter's own context length. Never below 0.
+    """
+    usable = torch.minimum(ctx.remaining_tokens - 1, ctx.depth_caps)
+    if draft_context is not None:
+        usable = torch.minimum(usable, draft_context - ctx.context_lengths)
+    return usable.clamp(min=0)
+
+
+def check_depths(what: str, depths: Tensor, ctx: StepContext, upper: Tensor | int, policy: object) -> None:
+    """Raise ValueError if a policy's answer is not Int [B] in [0, upper]."""
+    name = type(policy).__name__
+    if depths.shape != ctx.slots.shape or depths.dtype.is_floating_point:
+        raise ValueError(
+            f"{name}.{what} must return one integer a decode row, shape [{ctx.num_rows}], "
+            f"got {depths.dtype} {list(depths.shape)}"
+        )
+    if bool(((depths < 0) | (depths > upper)).any()):
+        raise ValueError(f"{name}.{what} must stay in [0, {upper}], got {depths.tolist()}")
+
+
+def pass_rows(batch: Batch, drafts: Rows[list[int]]) -> list[PassRow]:
+    """The flattened pass: each decode row's last token and its drafts, then the prompt chunks.
+
+    Args:
+        batch: the step's rows.
+        drafts: for each decode row, the draft tokens to verify.
+    """
+    rows = [
+        PassRow(slot=s.slot, start=s.num_cached, token_ids=[s.tokens[-1], *draft], num_logits=1 + len(draft))
+        for s, draft in zip(batch.decode, drafts, strict=True)
+    ]
+    for s, count in batch.prefill:
+        chunk = s.tokens[s.num_cached : s.num_cached + count]
+        finishing = s.num_cached + count == s.num_prompt
+        rows.append(PassRow(slot=s.slot, start=s.num_cached, token_ids=chunk, num_logits=int(finishing)))
+    return rows
+
+
+def row_records(
+    batch: Batch,
+    planned: list[int],
+    allowed: list[int],
+    draft: Draft | None,
+    verdict: Verdict,
+    contexts: list[int],
+    emitted: list[int],
+) -> tuple[RowRecord, ...]:
+    """One record a decode row; lists have one entry a decode row, in order."""
+    drafted = [0] * len(batch.decode) if draft is None else draft.lengths.tolist()
+    verified, accepted = verdict.verify_lengths.tolist(), verdict.accepted.tolist()
+    return tuple(
+        RowRecord(
+            request_id=s.request.request_id,
+            planned=planned[i],
+            allowed=allowed[i],
+            drafted=drafted[i],
+            verified=verified[i],
+            accepted=accepted[i],
+            emitted=emitted[i],
+            accepted_emitted=min(accepted[i], emitted[i]),
+            context=contexts[i],
+        )
+        for i, s in enumerate(batch.decode)
+    )

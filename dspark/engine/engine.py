@@ -1,0 +1,372 @@
+"""The batched speculation engine: one step drafts for all rows and verifies them in one pass."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from dspark.drafters.base import DraftBatch
+from dspark.engine.assembly import (
+    check_depths,
+    pass_rows,
+    row_records,
+    step_context,
+    usable_depth,
+)
+from dspark.engine.clock import Clock, StepTimer, WallClock
+from dspark.engine.requests import Prompt, RequestFactory, sampled_row
+from dspark.engine.scheduler import Scheduler
+from dspark.policies.check import check_policy
+from dspark.policies.fixed import Fixed
+from dspark.types import Completion, FinishReason, SamplingParams, StepRecord, TokenChunk
+from dspark.verification import Rejection, check_combination
+from dspark.verification.base import SampledRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from torch import Tensor
+
+    from dspark.cost.base import CostModel
+    from dspark.drafters.base import Drafter
+    from dspark.engine.scheduler import Batch
+    from dspark.engine.sequence import Sequence as Row
+    from dspark.models.kv_cache import KVCache
+    from dspark.models.target import HFTarget
+    from dspark.policies.base import Policy
+    from dspark.types import Draft, Request, Signal, StepContext, Verdict
+    from dspark.verification.base import Verification
+
+PLAIN = Fixed(depth=0)
+GREEDY = SamplingParams()
+
+
+class Engine:
+    """Continuous batching with a depth of its own for every row and step.
+
+    Args:
+        target: the model whose output law the text follows.
+        drafter: proposes tokens; None for plain decoding.
+        policy: decides how far to draft and how much to verify.
+        verification: the acceptance rule; token-wise rejection sampling by default.
+        max_batch_size: rows of a step.
+        max_tokens_per_row: cached tokens a row may need; sized by the requests if None.
+        prefill_chunk: prompt tokens a pass may carry.
+        cost: cost model for policies that need one.
+        clock: where seconds come from; the wall by default.
+        seed: requests without a seed derive theirs from it and their id.
+
+    Raises:
+        ValueError: the parts do not fit together (signals, vocabulary, losslessness).
+    """
+
+    def __init__(
+        self,
+        target: HFTarget,
+        drafter: Drafter | None = None,
+        policy: Policy = PLAIN,
+        *,
+        verification: Verification | None = None,
+        max_batch_size: int = 16,
+        max_tokens_per_row: int | None = None,
+        prefill_chunk: int = 512,
+        cost: CostModel | None = None,
+        clock: Clock | None = None,
+        seed: int = 0,
+    ) -> None:
+        if max_batch_size < 1 or prefill_chunk < 1:
+            raise ValueError(
+                f"max_batch_size and prefill_chunk must be >= 1, got {max_batch_size} and {prefill_chunk}"
+            )
+        if drafter is None and policy.max_depth > 0:
+            raise ValueError(
+                f"policy {type(policy).__name__} drafts up to {policy.max_depth} tokens and needs a drafter, got none; "
+                "give one or use Fixed(depth=0)"
+            )
+        check_policy(policy, drafter, cost_available=cost is not None)
+        if drafter is not None and drafter.vocab_size not in (None, target.vocab_size):
+            raise ValueError(
+                f"drafter and target must share a vocabulary, got {drafter.vocab_size} and {target.vocab_size} "
+                "entries; use a drafter of the target's family"
+            )
+        self.target, self.drafter, self.policy = target, drafter, policy
+        self.verification = verification or Rejection()
+        self.verification.check_depth(policy.max_depth)
+        self.max_batch_size, self.cost = max_batch_size, cost
+        self.clock = clock or WallClock(target.device)
+        self.completions: dict[str, Completion] = {}
+        self._scheduler = Scheduler(num_slots=max_batch_size, prefill_chunk=prefill_chunk)
+        self._requests = RequestFactory(target, seed=seed, max_tokens_per_row=max_tokens_per_row)
+        self._cache: KVCache | None = None
+        self._state = policy.init(max_batch_size)
+        self._step = 0
+        self._chunks: list[TokenChunk] = []  # of requests that ended between steps
+
+    # ---- requests ----------------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:
+        """True while a request waits or runs."""
+        return self._scheduler.has_work or bool(self._chunks)
+
+    def add(self, request: Request, *, arrived_s: float | None = None) -> None:
+        """Queue a request; latencies count from its ``arrival_s`` after ``arrived_s``, or from now.
+
+        Raises:
+            ValueError: empty or too long prompt, id in use, or sampling that the rule refuses.
+        """
+        request_id = request.request_id
+        if request_id in self.completions or self._scheduler.find(request_id) is not None:
+            raise ValueError(f"request ids must be unique, got {request_id!r} twice; give each request its own id")
+        deterministic = self.drafter is None or self.drafter.deterministic
+        self.verification.check_params(request.params)
+        check_combination(
+            self.policy,
+            self.verification,
+            deterministic_drafter=deterministic,
+            all_greedy=request.params.temperature == 0,
+        )
+        arrival_s = self.clock.now_s() if arrived_s is None else arrived_s + request.arrival_s
+        self._scheduler.waiting.append(self._requests.sequence(request, arrival_s))
+
+    def cancel(self, request_id: str) -> None:
+        """End a waiting or running request; what it emitted so far is its completion.
+
+        Raises:
+            ValueError: no such request is waiting or running.
+        """
+        sequence = self._scheduler.find(request_id)
+        if sequence is None:
+            raise ValueError(f"only a waiting or running request can be cancelled, got {request_id!r}")
+        sequence.finish_reason = FinishReason.CANCELLED
+        sequence.last_token_s = self.clock.now_s()
+        if sequence.slot < 0:
+            self._scheduler.waiting.remove(sequence)
+        else:
+            self._leave(sequence)
+        self._chunks.append(self._finish(sequence, ()))
+
+    # ---- one step ----------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def step(self) -> StepRecord:
+        """Draft, verify and commit once for every running row, and admit waiting requests."""
+        timer = StepTimer(self.clock)
+        self._admit()
+        batch = self._scheduler.schedule()
+        sampled = [sampled_row(s) for s in (*batch.decode, *batch.finishing)]
+        ctx = step_context(
+            batch.decode,
+            step=self._step,
+            num_slots=self.max_batch_size,
+            cost=self.cost,
+            device=self.target.device,
+        )
+        timer.lap("rest")
+        plan, allowed = self._plan(ctx)
+        timer.lap("policy")
+        draft = self._propose(ctx, sampled[: len(batch.decode)], allowed)
+        timer.lap("draft")
+        lengths = self._trim(ctx, draft)
+        timer.lap("policy")
+        tokens = _verified_tokens(draft, lengths, len(batch.decode))
+        rows = pass_rows(batch, tokens)
+        timer.lap("rest")
+        logits = self._forward(rows)
+        timer.lap("target")
+        verify_lengths = torch.cat([lengths, lengths.new_zeros(len(batch.finishing))])
+        verdict = self.verification.verify(sampled, draft, verify_lengths, logits)
+        timer.lap("verify")
+        contexts = [len(s.tokens) for s in batch.decode]
+        emitted, chunks = self._commit(batch, tokens, verdict)
+        timer.lap("rest")
+        decode_verdict = replace(_head(verdict, len(batch.decode)), step_time_s=timer.elapsed_s)
+        if batch.decode:
+            self._state = self.policy.observe(ctx, decode_verdict, self._state)
+        timer.lap("policy")
+        self._step += 1
+        return StepRecord(
+            step=self._step - 1,
+            rows=row_records(
+                batch, plan.tolist(), allowed.tolist(), draft, decode_verdict, contexts, emitted
+            ),
+            num_prefill_rows=len(batch.prefill),
+            num_prefill_tokens=sum(count for _, count in batch.prefill),
+            num_pass_tokens=sum(len(row.token_ids) for row in rows),
+            context_tokens=sum(row.start for row in rows),
+            chunks=chunks,
+            wall_s=timer.elapsed_s,
+            time_split_s=timer.split_s(),
+        )
+
+    def _admit(self) -> None:
+        """Give waiting requests their slots, growing an idle cache to what they need."""
+        waiting = self._scheduler.waiting
+        if waiting and not self._scheduler.running:
+            needed = max(s.max_tokens for s in waiting)
+            if self._cache is None or self._cache.max_tokens < needed:
+                self._cache = self.target.new_cache(self.max_batch_size, self._requests.row_tokens(needed))
+                if self.drafter is not None:
+                    self.drafter.open(self.max_batch_size, self.policy.max_depth, self._cache.max_tokens)
+        cache = self._cache
+        if cache is None:
+            return
+        self._scheduler.admit(
+            lambda s, slot: s.max_tokens <= cache.max_tokens and cache.reserve(slot, s.max_tokens)
+        )
+
+    def _plan(self, ctx: StepContext) -> tuple[Tensor, Tensor]:
+        """The policy's depth [B] and what of it each row can use."""
+        if ctx.num_rows == 0 or self.drafter is None:
+            return torch.zeros_like(ctx.slots), torch.zeros_like(ctx.slots)
+        plan = self.policy.plan(ctx, self._state)
+        check_depths("plan", plan, ctx, self.policy.max_depth, self.policy)
+        return plan, torch.minimum(plan, usable_depth(ctx, self.drafter.max_context))
+
+    def _propose(self, ctx: StepContext, sampled: list[SampledRow], allowed: Tensor) -> Draft | None:
+        """The drafter's proposal; None, and no work at all, where every row has depth 0."""
+        if self.drafter is None or not bool(allowed.any()):
+            return None
+        batch = DraftBatch(
+            slots=ctx.slots,
+            tokens=[row.tokens for row in sampled],
+            lengths=ctx.context_lengths,
+            sampler=self.verification.draft_sampler(sampled),
+            seeds=torch.tensor([row.seed for row in sampled], device=ctx.slots.device),
+            needs=self.policy.needs | self.verification.needs,
+        )
+
+        def proceed(k: int, signals: Mapping[Signal, Tensor]) -> Tensor:
+            return self.policy.proceed(ctx, k, signals, self._state)
+
+        draft = self.drafter.propose(batch, allowed, proceed)
+        assert bool((draft.lengths <= allowed).all()), "a drafter drafted deeper than it was allowed to"
+        return draft
+
+    def _trim(self, ctx: StepContext, draft: Draft | None) -> Tensor:
+        """Verify lengths [B]."""
+        if draft is None:
+            return torch.zeros_like(ctx.slots)
+        lengths = self.policy.trim(ctx, draft, self._state)
+        check_depths("trim", lengths, ctx, draft.lengths, self.policy)
+        return lengths
+
+    def _forward(self, rows: list) -> Tensor:
+        assert self._cache is not None, "a pass without a cache"
+        return self.target.forward(rows, self._cache)
+
+    def _commit(
+        self, batch: Batch, drafts: list[list[int]], verdict: Verdict
+    ) -> tuple[list[int], tuple[TokenChunk, ...]]:
+        """Emitted tokens of each decode row, and every row's chunk; rows that ended have left."""
+        now = self.clock.now_s()
+        accepted, following = verdict.accepted.tolist(), verdict.next_token.tolist()
+        candidates = [drafts[i][: accepted[i]] + [following[i]] for i in range(len(batch.decode))]
+        candidates += [[token] for token in following[len(batch.decode) :]]
+        for s in batch.decode:
+            s.num_decode_steps += 1
+        for s, count in batch.prefill:
+            s.num_cached += count
+        chunks, self._chunks = self._chunks, []
+        emitted = []
+        for s, tokens in zip((*batch.decode, *batch.finishing), candidates, strict=True):
+            before = len(s.tokens)
+            count = s.commit(tokens, now)
+            emitted.append(count)
+            s.num_cached = len(s.tokens) - 1  # the last token is the next pass's first
+            new = tuple(s.tokens[before:])
+            if s.finish_reason is None:
+                chunks.append(
+                    TokenChunk(request_id=s.request.request_id, token_ids=new, completion=None)
+                )
+            else:
+                self._leave(s)
+                chunks.append(self._finish(s, new))
+        return emitted[: len(batch.decode)], tuple(chunks)
+
+    def _leave(self, sequence: Row) -> None:
+        assert self._cache is not None
+        self._cache.release(sequence.slot)
+        if self.drafter is not None:
+            self.drafter.release(sequence.slot)
+        self._scheduler.leave(sequence)
+
+    def _finish(self, sequence: Row, new: tuple[int, ...]) -> TokenChunk:
+        completion = sequence.completion()
+        self.completions[completion.request_id] = completion
+        return TokenChunk(request_id=completion.request_id, token_ids=new, completion=completion)
+
+    # ---- the ways to drive it ----------------------------------------------------------------
+
+    def run(self, requests: Iterable[Request]) -> Iterator[StepRecord]:
+        """Step until all requests have ended; each is queued once its ``arrival_s`` has come.
+
+        With all arrivals at 0 this is a closed loop that keeps ``max_batch_size`` rows busy.
+        """
+        start = self.clock.now_s()
+        pending = sorted(requests, key=lambda request: request.arrival_s)
+        for request in pending:
+            self._requests.check(request)
+        pending.reverse()
+        while pending or self.has_work:
+            now = self.clock.now_s() - start
+            while pending and pending[-1].arrival_s <= now:
+                self.add(pending.pop(), arrived_s=start)
+            if self.has_work:
+                yield self.step()
+            elif pending:
+                time.sleep(max(0.0, pending[-1].arrival_s - now))
+
+    def stream(
+        self, prompts: Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] = GREEDY
+    ) -> Iterator[TokenChunk]:
+        """Chunks of tokens as they are emitted; request ids are the prompts' places, "0", "1", ...
+
+        Requests that ended are forgotten afterwards, so the ids can be used again.
+        """
+        requests = self._requests.requests(prompts, params)
+        try:
+            for record in self.run(requests):
+                yield from record.chunks
+        finally:
+            for request in requests:
+                if self._scheduler.find(request.request_id) is not None:
+                    self.cancel(request.request_id)
+                self.completions.pop(request.request_id, None)
+            self._chunks.clear()
+
+    def generate(
+        self, prompts: Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] = GREEDY
+    ) -> list[Completion]:
+        """Completions in prompt order.
+
+        Args:
+            prompts: each a text, token ids, or chat messages (``{"role", "content"}``).
+            params: for all, or one a prompt.
+
+        Raises:
+            ValueError: see :meth:`add`.
+        """
+        ended = [chunk.completion for chunk in self.stream(prompts, params) if chunk.completion is not None]
+        by_id = {completion.request_id: completion for completion in ended}
+        return [by_id[str(i)] for i in range(len(prompts))]
+
+
+def _verified_tokens(draft: Draft | None, lengths: Tensor, num_rows: int) -> list[list[int]]:
+    """For each decode row, the draft tokens that the target will see."""
+    if draft is None:
+        return [[] for _ in range(num_rows)]
+    return [tokens[:count] for tokens, count in zip(draft.tokens.tolist(), lengths.tolist(), strict=True)]
+
+
+def _head(verdict: Verdict, num_rows: int) -> Verdict:
+    """The verdict of the first ``num_rows`` rows: the decode rows."""
+    return replace(
+        verdict,
+        verify_lengths=verdict.verify_lengths[:num_rows],
+        accepted=verdict.accepted[:num_rows],
+        next_token=verdict.next_token[:num_rows],
+    )

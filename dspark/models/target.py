@@ -1,0 +1,236 @@
+"""Any Hugging Face causal decoder as a target: one flattened pass against our own paged cache.
+
+The model is loaded with a registered attention function (:mod:`dspark.models.attention`) and
+called with ``[1, N]`` ids and positions, ``use_cache=False`` and the pass's layout; everything else
+of its forward stays its own code. A probe pass at load proves that every layer came through.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from dspark.models import attention
+from dspark.models.base import PassRow, Target
+from dspark.models.kv_cache import CacheShape, KVCache
+from dspark.models.layout import PassLayout, build_layout
+from dspark.models.linear import (
+    RowThresholds,
+    install_row_linears,
+    invariant_multiple,
+    measure_thresholds,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor
+
+Numerics = Literal["invariant", "fast"]
+_CROPPABLE_LAYERS = {"full_attention", "sliding_attention"}
+
+
+class HFTarget(Target):
+    """A loaded decoder. Build with :func:`load_target`.
+
+    Attributes:
+        numerics: ``invariant``: a row's logits are bitwise the same in any pass. ``fast``: they are
+            equal up to rounding.
+        tokenizer: of the same folder, or None.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        name: str,
+        numerics: Numerics,
+        thresholds: RowThresholds | None = None,
+    ) -> None:
+        config = model.config.get_text_config()
+        refuse_uncroppable(config)
+        self.model, self.tokenizer, self.name, self.numerics = model, tokenizer, name, numerics
+        self.vocab_size: int = config.vocab_size
+        self.max_context: int = config.max_position_embeddings
+        self.eos_token_ids = _eos_token_ids(model)
+        self.device, self.dtype = model.device, model.dtype
+        self.num_parameters = sum(p.numel() for p in model.parameters())
+        self.weight_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self.cache_shape = CacheShape(
+            num_layers=config.num_hidden_layers,
+            num_kv_heads=getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
+            head_dim=head_dim,
+            value_dim=head_dim,
+        )
+        linears = [m for m in model.modules() if type(m) is torch.nn.Linear]
+        self._row_multiple = 1
+        if numerics == "invariant":
+            _refuse_variant(self.device, self.dtype)
+            self._row_multiple = invariant_multiple({(m.out_features, m.in_features) for m in linears})
+        elif self.device.type == "cpu" and self.dtype == torch.float32:
+            # layers of about 60 MB, more than caches hold, stand for all
+            install_row_linears(model, thresholds or measure_thresholds(_sample(linears)))
+        self._probe()
+
+    def new_cache(self, num_slots: int, max_tokens: int, *, page_size: int | None = None) -> KVCache:
+        """An empty cache; one page a row unless ``page_size`` is given.
+
+        Raises:
+            ValueError: rows longer than the context.
+        """
+        if max_tokens > self.max_context:
+            raise ValueError(
+                f"rows of {max_tokens} tokens do not fit the context of {self.name}, which is {self.max_context}; "
+                "ask for fewer tokens"
+            )
+        return KVCache(
+            self.cache_shape,
+            num_slots=num_slots,
+            max_tokens=max_tokens,
+            dtype=self.dtype,
+            device=self.device,
+            page_size=page_size,
+        )
+
+    @torch.inference_mode()
+    def forward(self, rows: list[PassRow], cache: KVCache) -> Tensor:
+        """Float32 logits [M, V]; see :meth:`Target.forward`."""
+        return self._run(rows, cache)[0]
+
+    def _run(self, rows: list[PassRow], cache: KVCache) -> tuple[Tensor, PassLayout]:
+        num_tokens = sum(len(row.token_ids) for row in rows)
+        num_logits = sum(row.num_logits for row in rows)
+        pad = -num_tokens % self._row_multiple
+        layout = build_layout(
+            rows, cache, pad_tokens=pad, pad_logits=-num_logits % self._row_multiple if num_logits else 1
+        )
+        out = self.model(
+            input_ids=layout.token_ids,
+            position_ids=layout.positions,
+            use_cache=False,
+            logits_to_keep=layout.logits_index,
+            dspark_layout=layout,
+        )
+        return out.logits[0, :num_logits].float(), layout
+
+    @torch.inference_mode()
+    def _probe(self) -> None:
+        """Run three tokens through and check that every layer attended through our function."""
+        cache = self.new_cache(1, min(8, self.max_context))
+        _, layout = self._run([PassRow(slot=0, start=0, token_ids=[0, 1, 0], num_logits=1)], cache)
+        missing = set(range(self.cache_shape.num_layers)) - layout.layers_seen
+        if missing:
+            raise ValueError(
+                f"the target {self.name} ({type(self.model).__name__}) does not attend through the registered "
+                f"function in layers {sorted(missing)}, so its cache cannot be rewound; use another target"
+            )
+        if self.numerics == "invariant":
+            self._probe_invariance()
+
+    def _probe_invariance(self) -> None:
+        """Compare rows in a crowd with their solo runs, bit by bit (experts, say, may see other row counts)."""
+        generator = torch.Generator().manual_seed(0)
+        tokens = torch.randint(self.vocab_size, (3, 13), generator=generator).tolist()
+        cache = self.new_cache(3, 13)
+        start = [PassRow(slot=i, start=0, token_ids=row[: 4 + i], num_logits=0) for i, row in enumerate(tokens)]
+        self._run(start, cache)
+        crowd = [PassRow(slot=i, start=4 + i, token_ids=row[4 + i :], num_logits=1) for i, row in enumerate(tokens)]
+        together, _ = self._run(crowd, cache)
+        for i, row in enumerate(tokens):
+            for at in range(4 + i, 13):
+                alone, _ = self._run([PassRow(slot=i, start=at, token_ids=row[at : at + 1], num_logits=1)], cache)
+            if not torch.equal(alone[0], together[i]):
+                raise ValueError(
+                    f"numerics=invariant needs layers that treat a row alike in any pass, and {self.name} "
+                    f"({type(self.model).__name__}) gave other bits alone than in company; use numerics=fast"
+                )
+
+
+def load_target(
+    path: Path,
+    *,
+    dtype: str = "float32",
+    device: str = "auto",
+    numerics: Numerics = "fast",
+    name: str | None = None,
+    thresholds: RowThresholds | None = None,
+) -> HFTarget:
+    """A target from a local folder in Hugging Face format.
+
+    Args:
+        path: the folder.
+        dtype: ``float32`` or ``bfloat16``.
+        device: ``cpu``, ``cuda`` or ``auto`` (cuda where there is one).
+        numerics: see :class:`HFTarget`.
+        name: for messages and tables; the folder's name by default.
+        thresholds: row counts for the CPU product; measured if None.
+
+    Raises:
+        ValueError: unsupported numerics, architecture, cache or device.
+    """
+    where = resolve_device(device)
+    config = AutoConfig.from_pretrained(path)
+    refuse_uncroppable(config.get_text_config())
+    attention.register()
+    implementation = attention.EXACT_NAME if numerics == "invariant" else attention.NAME
+    model = AutoModelForCausalLM.from_pretrained(
+        path, config=config, dtype=getattr(torch, dtype), attn_implementation=implementation
+    )
+    model.eval().requires_grad_(False).to(where)
+    has_tokenizer = any((path / file).exists() for file in ("tokenizer.json", "tokenizer_config.json"))
+    tokenizer = AutoTokenizer.from_pretrained(path) if has_tokenizer else None
+    return HFTarget(model, tokenizer, name=name or path.name, numerics=numerics, thresholds=thresholds)
+
+
+def resolve_device(device: str) -> torch.device:
+    """The device that ``auto``, ``cpu`` or ``cuda`` means here.
+
+    Raises:
+        ValueError: cuda is asked for and there is none.
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError("device=cuda needs a CUDA device, and torch sees none here; use device=cpu or auto")
+    return torch.device(device)
+
+
+def refuse_uncroppable(config: Any) -> None:
+    """Raise ValueError for models whose state cannot be rewound to an earlier token."""
+    kinds = set(getattr(config, "layer_types", None) or ()) - _CROPPABLE_LAYERS
+    recurrent = [key for key in ("ssm_state_size", "mamba_d_state", "linear_num_key_heads") if hasattr(config, key)]
+    if kinds or recurrent or getattr(config, "is_encoder_decoder", False):
+        what = ", ".join(sorted(kinds) or recurrent or ["encoder-decoder"])
+        raise ValueError(
+            f"a {config.model_type} target keeps state that cannot be rewound after a rejection ({what}); "
+            "use a decoder with full or sliding attention"
+        )
+
+
+def _refuse_variant(device: torch.device, dtype: torch.dtype) -> None:
+    if device.type != "cpu" or dtype != torch.float32:
+        raise ValueError(
+            "numerics=invariant is proven for float32 on a CPU only, "
+            f"got {str(dtype).removeprefix('torch.')} on {device.type}; use numerics=fast"
+        )
+
+
+def _eos_token_ids(model: Any) -> tuple[int, ...]:
+    ids = model.generation_config.eos_token_id
+    if ids is None:
+        ids = model.config.get_text_config().eos_token_id
+    return () if ids is None else tuple(ids) if isinstance(ids, (list, tuple)) else (int(ids),)
+
+
+def _sample(linears: list[torch.nn.Linear], limit_bytes: int = 60_000_000) -> list[torch.nn.Linear]:
+    chosen, size = [], 0
+    for linear in linears:
+        if size >= limit_bytes:
+            break
+        chosen.append(linear)
+        size += linear.weight.numel() * linear.weight.element_size()
+    return chosen
