@@ -82,6 +82,14 @@ def test_installed_version_is_the_package_version() -> None:
     assert importlib.metadata.version("dspark") == dspark.__version__
 
 
+def test_editable_install_reads_the_sources_and_holds_no_copy() -> None:
+    if Path(dspark.__file__).parent != REPO / "dspark":
+        pytest.skip("dspark is not installed from this checkout")
+    files = importlib.metadata.files("dspark")
+    assert files
+    assert [file for file in files if file.parts[0] == "dspark"] == []
+
+
 def test_wheel_ships_the_package_its_data_and_the_configs(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
     subprocess.run(build, cwd=REPO, capture_output=True, check=True)

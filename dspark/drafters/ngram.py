@@ -85,8 +85,8 @@ class NgramDrafter(Drafter):
             copies = {row: copy for row, copy in copies.items() if goes_on[row]}
         padded = [draft + [NO_TOKEN] * (depth - len(draft)) for draft in drafts]
         return Draft(
-            tokens=torch.tensor(padded, device=plan.device).view(num_rows, depth),
-            lengths=torch.tensor([len(draft) for draft in drafts], device=plan.device),
+            tokens=torch.tensor(padded, dtype=torch.int64, device=plan.device).view(num_rows, depth),
+            lengths=torch.tensor([len(draft) for draft in drafts], dtype=torch.int64, device=plan.device),
             q=None,
             signals=_signals(estimates, plan.device),
         )

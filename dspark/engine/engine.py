@@ -81,12 +81,8 @@ class Engine:
             raise ValueError(
                 f"max_batch_size and prefill_chunk must be >= 1, got {max_batch_size} and {prefill_chunk}"
             )
-        if drafter is None and policy.max_depth > 0:
-            raise ValueError(
-                f"policy {type(policy).__name__} drafts up to {policy.max_depth} tokens and needs a drafter, got none; "
-                "give one or use Fixed(depth=0)"
-            )
-        check_policy(policy, drafter, cost_available=cost is not None)
+        # class D is judged request by request, in add: greedy requests are exact under any policy
+        check_policy(policy, drafter, cost_available=cost is not None, any_length_exact=True)
         if drafter is not None and drafter.vocab_size not in (None, target.vocab_size):
             raise ValueError(
                 f"drafter and target must share a vocabulary, got {drafter.vocab_size} and {target.vocab_size} "

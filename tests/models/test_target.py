@@ -3,14 +3,12 @@
 import pytest
 import torch
 from dspark.models.base import PassRow
-from dspark.models.linear import RowThresholds
 from dspark.models.synthetic import make_synthetic_target
 from dspark.models.target import load_target, refuse_uncroppable, resolve_device
 from transformers import AutoModelForCausalLM, MambaConfig
 
 FAMILIES = ["llama", "qwen3", "gemma2", "gemma3"]
 NEW = [1, 8, 3, 5, 40]
-THRESHOLDS = RowThresholds(transposed_up_to=16)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -40,7 +38,7 @@ def run_ragged(target, sequences, page_size=None):
 
 @pytest.mark.parametrize("numerics", ["fast", "invariant"])
 def test_ragged_pass_equals_the_models_own_eager_forward(folder, numerics):
-    target = load_target(folder, numerics=numerics, thresholds=THRESHOLDS)
+    target = load_target(folder, numerics=numerics)
     sequences = random_rows(target.vocab_size)
     logits = run_ragged(target, sequences)
     eager = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
@@ -83,7 +81,7 @@ def test_rejected_tokens_leave_no_trace(folder):
 def test_attention_sinks_and_experts_run_fast_but_not_invariant(tmp_path):
     """Experts see as many rows as are routed to them, so their products change with the company."""
     folder = make_synthetic_target(tmp_path, family="gpt_oss")
-    target = load_target(folder, thresholds=THRESHOLDS)
+    target = load_target(folder)
     sequences = random_rows(target.vocab_size)
     eager = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
     with torch.inference_mode():
@@ -94,7 +92,7 @@ def test_attention_sinks_and_experts_run_fast_but_not_invariant(tmp_path):
 
 
 def test_target_knows_its_model(tiny_llama):
-    target = load_target(tiny_llama, thresholds=THRESHOLDS)
+    target = load_target(tiny_llama)
     assert target.vocab_size == 259
     assert target.eos_token_ids == (258,)
     assert target.tokenizer is not None
@@ -102,7 +100,7 @@ def test_target_knows_its_model(tiny_llama):
 
 
 def test_bfloat16_follows_float32(tiny_llama):
-    exact = load_target(tiny_llama, thresholds=THRESHOLDS)
+    exact = load_target(tiny_llama)
     rounded = load_target(tiny_llama, dtype="bfloat16")
     sequences = random_rows(259)
     a, b = run_ragged(exact, sequences), run_ragged(rounded, sequences)
@@ -125,13 +123,13 @@ def test_a_model_with_attention_of_its_own_is_refused(tiny_llama, monkeypatch):
     with pytest.raises(
         ValueError, match=r"does not attend through the registered function in layers \[0, 1\]"
     ):
-        load_target(tiny_llama, thresholds=THRESHOLDS)
+        load_target(tiny_llama)
 
 
 def test_unknown_attention_keywords_are_refused_by_name(tiny_llama):
     from dspark.models.attention import attend
 
-    target = load_target(tiny_llama, thresholds=THRESHOLDS)
+    target = load_target(tiny_llama)
     module = target.model.model.layers[0].self_attn
     with pytest.raises(
         ValueError, match="LlamaAttention passes temperature_tuning, which this engine does not"
@@ -147,7 +145,7 @@ def test_invariant_numerics_needs_float32(tiny_llama):
 
 
 def test_rows_longer_than_the_context_are_refused(tiny_llama):
-    target = load_target(tiny_llama, thresholds=THRESHOLDS)
+    target = load_target(tiny_llama)
     with pytest.raises(ValueError, match="rows of 513 tokens do not fit the context of .*, which is 512"):
         target.new_cache(1, 513)
 

@@ -27,14 +27,16 @@ _NAMES = {
 }
 
 
-MERGED_ID = NUM_TOKENS
-"""The token "ab": the format wants at least one merge, and the byte tokenizer has none."""
+MERGED_TOKENS = ("ab", "abc")
+"""Tokens after those of the byte tokenizer: readers want more than one merge, and it has none."""
+
+VOCAB_SIZE = NUM_TOKENS + len(MERGED_TOKENS)
 
 
 def write_llama_gguf(folder: Path, path: Path) -> Path:
-    """``path``, holding the Llama of ``folder`` in float32 with its tokenizer and the merge "a b"."""
+    """``path``, holding the Llama of ``folder`` in float32 with its tokenizer and ``MERGED_TOKENS``."""
     config, tokenizer = AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    assert config.vocab_size == NUM_TOKENS + 1, "the merged token needs a row of the embedding"
+    assert config.vocab_size == VOCAB_SIZE, "merged tokens need rows of the embedding"
     writer = GGUFWriter(path, "llama")
     writer.add_context_length(config.max_position_embeddings)
     writer.add_block_count(config.num_hidden_layers)
@@ -47,10 +49,10 @@ def write_llama_gguf(folder: Path, path: Path) -> Path:
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(config.vocab_size)
     writer.add_tokenizer_model("gpt2")
-    writer.add_token_list([*tokenizer.convert_ids_to_tokens(range(NUM_TOKENS)), "ab"])
+    writer.add_token_list([*tokenizer.convert_ids_to_tokens(range(NUM_TOKENS)), *MERGED_TOKENS])
     specials = [TokenType.CONTROL] * len(SPECIAL_TOKENS)
-    writer.add_token_types([*[TokenType.NORMAL] * 256, *specials, TokenType.NORMAL])
-    writer.add_token_merges(["a b"])
+    writer.add_token_types([*[TokenType.NORMAL] * 256, *specials, *[TokenType.NORMAL] * len(MERGED_TOKENS)])
+    writer.add_token_merges(["a b", "ab c"])
     writer.add_bos_token_id(config.bos_token_id)
     writer.add_eos_token_id(config.eos_token_id)
     writer.add_pad_token_id(config.pad_token_id)

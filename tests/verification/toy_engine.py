@@ -7,6 +7,7 @@ row has a seed of its own, which makes one batch of many rows a sample of the ou
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
@@ -50,9 +51,11 @@ def generate(
     seed: int = 0,
     deterministic: bool = False,
     stop_unlikely: bool = False,
+    ragged: bool = True,
+    trim: Callable[[Draft], Tensor] | None = None,
     max_depth: int = MAX_DEPTH,
 ) -> Generated:
-    """Outputs of ``num_rows`` requests whose depths and verify lengths vary by row and round.
+    """Outputs of ``num_rows`` requests of the toy model.
 
     Args:
         rule: the rule under test.
@@ -64,7 +67,10 @@ def generate(
         seed: of the first row; the others count on.
         deterministic: draft arg maxima and give no q.
         stop_unlikely: end a draft after a token that q gave less than 0.4 (class B).
-        max_depth: largest depth; depths are spread over 0..max_depth.
+        ragged: vary depths over 0..max_depth and cut drafts at random, by row and round; else draft
+            and verify max_depth always.
+        trim: int [N] verify lengths, in place of those.
+        max_depth: largest depth.
     """
     tokens = torch.full((num_rows, len(PROMPT) + num_new + max_depth + 1), NO_TOKEN)
     tokens[:, : len(PROMPT)] = torch.tensor(PROMPT)
@@ -83,9 +89,13 @@ def generate(
                 alive.tolist(), lengths[alive].tolist(), tokens[alive].tolist(), strict=True
             )
         ]
-        plan = (alive * 7 + rounds * 3) % (max_depth + 1)
+        plan = (alive * 7 + rounds * 3) % (max_depth + 1) if ragged else torch.full_like(alive, max_depth)
         draft = _draft(rule, rows, drafter, plan, deterministic=deterministic, stop_unlikely=stop_unlikely)
-        trimmed = torch.minimum(draft.lengths, (alive // 5 + rounds) % (max_depth + 2))
+        if trim is not None:
+            cut = trim(draft)
+        else:
+            cut = (alive // 5 + rounds) % (max_depth + 2) if ragged else draft.lengths
+        trimmed = torch.minimum(draft.lengths, cut)
         verdict = rule.verify(rows, draft, trimmed, _target_logits(rows, draft, trimmed, target))
         for k in range(max_depth):
             kept = (k < verdict.accepted).nonzero().squeeze(1)

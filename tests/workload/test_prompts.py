@@ -209,12 +209,13 @@ class TestEncoding:
     def test_the_context_is_a_limit_and_the_longer_prompt_is_named(self):
         short = Prompt(id="short", domain="d", messages=(Message(role="user", content="x" * 10),))
         long = Prompt(id="long", domain="d", messages=(Message(role="user", content="x" * 11),))
+        # 11 tokens of 11 leave no room for an answer, 10 do
         tokenizer = _tokenizer(None)
-        assert [len(ids) for ids in encode_prompts([short], tokenizer, max_context=10)] == [10]
+        assert [len(ids) for ids in encode_prompts([short], tokenizer, max_context=11)] == [10]
         with pytest.raises(
-            ValueError, match=r"^prompt 'long' has 11 tokens, longer than the target's context of 10: "
+            ValueError, match=r"^prompt 'long' has 11 tokens and leaves no room in the target's context of 11: "
         ):
-            encode_prompts([short, long], tokenizer, max_context=10)
+            encode_prompts([short, long], tokenizer, max_context=11)
 
     def test_a_prompt_that_the_template_refuses_is_named(self):
         messages = (Message(role="tool", content="x"), Message(role="user", content="y"))

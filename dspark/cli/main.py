@@ -1,0 +1,66 @@
+"""The command `dspark`: finds the command, and turns what goes wrong into one line and an exit code.
+
+Exit codes: 0 done, 1 a bug or a broken promise, 2 a mistake in what was asked for, 130 interrupted.
+Nothing heavy is imported before a command is known.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+from dspark import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMANDS = {
+    "run": ("one policy on one engine", "dspark run policy=confidence workload.num_requests=8"),
+    "compare": (
+        "policies x batch sizes on the same prompts, ratio to plain decoding",
+        "dspark compare 'compare.policies=[fixed 0,fixed 4]' 'compare.batch_sizes=[1,8]'",
+    ),
+}
+"""What each command does, and an example; its code is the module of its name beside this file."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code of `dspark ARGV`.
+
+    Args:
+        argv: arguments without the program's name; None takes those of the process.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return 0
+    if arguments[0] == "--version":
+        print(f"dspark {__version__}")
+        return 0
+    name, *rest = arguments
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        print(f"dspark: error: no command {name!r}: {hint}there are {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    return importlib.import_module(f"dspark.cli.{name}").command(rest)
+
+
+def _overview() -> str:
+    """The help that `dspark` alone prints."""
+    lines = ["dspark: study and choose the depth of speculative decoding.", "", "Commands:"]
+    for name, (what, example) in COMMANDS.items():
+        lines += [f"  dspark {name:<8} {what}", f"      {example}"]
+    lines += [
+        "",
+        "Settings are Hydra overrides: GROUP=OPTION and GROUP.KEY=VALUE.",
+        "  dspark run --help      groups, settings and examples; the same for every command",
+        "  dspark run --cfg job   every setting and its value",
+        "",
+        "Start here:",
+        "  dspark compare debug=smoke tracker=none    seconds, on a tiny random model",
+        "  dspark compare                             minutes, SmolLM2-135M on this machine",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,160 @@
+"""Between Hydra and the typed configuration: plain values, policy entries, errors in one line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import hydra
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+from dspark.config.typed import did_you_mean
+
+_OPENING, _CLOSING = "[{(", "]})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyEntry:
+    """One entry of ``compare.policies``, such as ``fixed 4`` or ``confidence depth=8``."""
+
+    option: str  # of the group policy
+    value: str | None  # for the first of its settings
+    overrides: tuple[str, ...]  # key=value
+
+
+def to_plain(node: DictConfig) -> dict[str, Any]:
+    """The node as plain values, interpolations resolved.
+
+    Raises:
+        ValueError: a mandatory value is missing, or an interpolation points nowhere.
+    """
+    try:
+        plain = OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise ValueError(one_line(error)) from error
+    assert isinstance(plain, dict), "a configuration is a mapping"
+    return {str(key): value for key, value in plain.items()}
+
+
+def parse_entry(text: str) -> PolicyEntry:
+    """The entry that ``NAME [VALUE] [key=value ...]`` stands for; brackets keep their spaces.
+
+    Raises:
+        ValueError: it has no name, or a second value without a key.
+    """
+    words = _words(text)
+    if not words or "=" in words[0]:
+        raise ValueError(f"an entry of compare.policies is 'NAME [VALUE] [key=value ...]', got {text!r}")
+    values = [word for word in words[1:] if not re.match(r"[\w.]+=", word)]
+    if len(values) > 1 or (values and values[0] != words[1]):
+        raise ValueError(
+            f"an entry of compare.policies is 'NAME [VALUE] [key=value ...]', got {text!r}: "
+            "only the first setting goes without its name"
+        )
+    return PolicyEntry(
+        option=words[0],
+        value=values[0] if values else None,
+        overrides=tuple(word for word in words[1:] if word not in values),
+    )
+
+
+def compose_policy(
+    entry: PolicyEntry, *, config_name: str, search_path: Sequence[str] = ()
+) -> tuple[str, dict[str, Any]]:
+    """The label and the plain node of an entry, out of Hydra's present search path.
+
+    Args:
+        entry: option and overrides.
+        config_name: a primary config to compose with.
+        search_path: Hydra overrides that extend the search path.
+
+    Raises:
+        ValueError: no such option or setting.
+    """
+    choice = [*search_path, f"+policy={entry.option}"]
+    defaults = _compose(config_name, choice)
+    overrides = [f"policy.{override}" for override in entry.overrides]
+    if entry.value is not None:
+        settings = [key for key in defaults if key != "_target_"]
+        if not settings:
+            raise ValueError(f"policy {entry.option} has no settings, so {entry.value!r} sets nothing")
+        overrides.insert(0, f"policy.{settings[0]}={entry.value}")
+    node = _compose(config_name, [*choice, *overrides]) if overrides else defaults
+    return policy_label(entry.option, node, defaults), node
+
+
+def policy_label(option: str, node: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
+    """The name of a policy in tables: its option, and what differs from the option's YAML.
+
+    The first setting goes without its name; a policy's only setting is always shown: ``fixed 4``.
+    """
+    settings = [key for key in node if key != "_target_"]
+    words = [option]
+    for i, key in enumerate(settings):
+        if len(settings) == 1 or node[key] != defaults.get(key):
+            shown = str(node[key]).replace(" ", "")
+            words.append(shown if i == 0 else f"{key}={shown}")
+    return " ".join(words)
+
+
+def one_line(error: Exception) -> str:
+    """What went wrong while composing, in one line that says what to do."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        return _no_option(str(error.missing_cfg_file), [str(option) for option in error.options or ()])
+    if isinstance(error, MissingMandatoryValue):
+        key = str(error.full_key or str(error).split(": ")[-1])
+        return f"{key} is missing: pass {key}=VALUE"
+    cause = error.__cause__ if isinstance(error, HydraException) else error
+    parent = getattr(cause, "parent_node", None)
+    if "is not in struct" in str(cause) and isinstance(parent, DictConfig):
+        return _no_key(str(cause.full_key), [str(key) for key in parent])  # type: ignore[union-attr]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(("See https", "full_key:", "object_type="))]
+    override = getattr(error, "override", None)
+    message = "; ".join(told)
+    return f"cannot read {override!r}: {message}" if override and override not in message else message
+
+
+def _no_option(name: str, options: list[str]) -> str:
+    group, _, option = name.rpartition("/")
+    if not group:
+        return f"no primary config {option!r}" + did_you_mean(option, options)
+    return f"{group}={option}: no such {group}{did_you_mean(option, options)}; choices: {', '.join(options)}"
+
+
+def _no_key(full_key: str, known: list[str]) -> str:
+    where, _, key = full_key.rpartition(".")
+    if where:
+        known = [name for name in known if name != "_target_"]
+        return f"{where} has no setting {key!r}: it has {', '.join(known)}{did_you_mean(key, known)}"
+    known = [name for name in known if name != "hydra"]
+    hint = did_you_mean(key, known) or "; --help lists groups and settings"
+    if key == "policy":
+        hint = ": `compare` takes policies as compare.policies=[...]"
+    return f"the configuration has no {key!r}{hint}"
+
+
+def _compose(config_name: str, overrides: list[str]) -> dict[str, Any]:
+    try:
+        node = hydra.compose(config_name, overrides=overrides).policy
+    except HydraException as error:
+        raise ValueError(one_line(error)) from error
+    if not isinstance(node, DictConfig):
+        raise ValueError(f"the option {overrides[-1]!r} holds no policy")
+    return to_plain(node)
+
+
+def _words(text: str) -> list[str]:
+    """The text cut at spaces outside brackets."""
+    words, depth = [""], 0
+    for letter in text.strip():
+        depth += (letter in _OPENING) - (letter in _CLOSING)
+        if letter == " " and depth == 0:
+            words.append("")
+        else:
+            words[-1] += letter
+    return [word for word in words if word]

@@ -1,0 +1,1 @@
+"""Speed ratios on this machine, both sides of each measured side by side in one run."""

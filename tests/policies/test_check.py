@@ -1,0 +1,120 @@
+"""Which policy runs with which drafter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from dspark.drafters import NgramDrafter, SyntheticDrafter
+from dspark.policies import BatchTable, Confidence, Fixed, check_policy
+from dspark.types import Signal
+
+SYNTHETIC = SyntheticDrafter(100, (0.8,))
+NGRAM = NgramDrafter()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledDrafter:
+    """What the check sees of a draft model: it samples and gives every signal."""
+
+    signals: frozenset[Signal] = frozenset(Signal)
+    deterministic: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoodputTable(Fixed):
+    """A policy that asks for a cost model."""
+
+    needs_cost: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boundless(Fixed):
+    """A policy with an impossible bound."""
+
+    depth: int = 0
+
+    @property
+    def max_depth(self) -> int:
+        return -1
+
+
+def message(policy, drafter, **options) -> str:
+    options.setdefault("cost_available", False)
+    with pytest.raises(ValueError, match="policy") as refusal:
+        check_policy(policy, drafter, **options)
+    assert "\n" not in str(refusal.value)
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("policy", "drafter"),
+    [
+        (Fixed(depth=0), None),
+        (Fixed(depth=4), NGRAM),
+        (BatchTable(disable_by_batch_size=4, depth=2), SYNTHETIC),
+        (Confidence(depth=4), NGRAM),
+        (Confidence(depth=4, signal="confidence"), SYNTHETIC),
+        (Confidence(depth=4), SampledDrafter()),
+        (Confidence(depth=4, signal="top1_probability", stop="before"), SampledDrafter()),
+    ],
+)
+def test_what_goes_together_passes(policy, drafter):
+    check_policy(policy, drafter, cost_available=False)
+
+
+def test_a_missing_signal_is_named_with_both_sides():
+    assert message(Confidence(depth=4, signal="top1_probability"), SYNTHETIC) == (
+        "policy confidence needs the signal top1_probability, which the drafter synthetic does not give;"
+        " it gives confidence"
+    )
+    assert "it gives token_probability, top1_probability" in message(
+        Confidence(depth=4, signal="confidence"), NGRAM
+    )
+
+
+def test_a_class_stands_for_a_drafter_that_is_not_built_yet():
+    policy = Confidence(depth=4, signal="confidence")
+    assert message(policy, NgramDrafter) == message(policy, NGRAM)
+
+
+def test_a_drafter_without_signals_says_so():
+    silent = SampledDrafter(signals=frozenset())
+    assert message(Confidence(depth=4), silent).endswith("it gives none")
+
+
+def test_a_policy_that_needs_a_cost_model_names_how_to_set_one():
+    policy = GoodputTable(depth=4)
+    assert "goodput_table needs a cost model" in message(policy, NGRAM)
+    assert "cost=linear" in message(policy, NGRAM)
+    check_policy(policy, NGRAM, cost_available=True)
+
+
+def test_drafting_without_a_drafter_is_refused():
+    assert message(Fixed(depth=3), None) == (
+        "policy fixed drafts up to 3 tokens, and the run has no drafter: choose one, or depth 0"
+    )
+    assert "batch_table" in message(BatchTable(ranges=[[1, 9, 2]]), None)
+
+
+def test_an_impossible_bound_is_refused():
+    assert message(Boundless(), NGRAM) == "the max_depth of policy boundless must be >= 0, got -1"
+
+
+class TestClassD:
+    """Dropping a token because of itself biases samples, and only samples."""
+
+    policy = Confidence(depth=4, signal="token_probability", stop="before")
+
+    def test_refused_for_a_drafter_that_samples(self):
+        text = message(self.policy, SampledDrafter())
+        assert "token_probability" in text
+        assert "class D" in text
+
+    def test_allowed_where_any_length_is_exact(self):
+        check_policy(self.policy, SampledDrafter(), cost_available=False, any_length_exact=True)
+
+    def test_allowed_for_deterministic_drafts(self):
+        check_policy(self.policy, NGRAM, cost_available=False)
