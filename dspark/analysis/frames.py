@@ -22,7 +22,9 @@ def read_summary(run_dir: Path) -> dict[str, Any]:
     """
     path = run_dir / "summary.json"
     if not path.is_file():
-        raise ValueError(f"{run_dir} has no summary.json: the run has not finished; resume it with resume=true")
+        raise ValueError(
+            f"{run_dir} has no summary.json: nothing has finished there; resume it with resume=true"
+        )
     summary = json.loads(path.read_text(encoding="utf-8"))
     if summary.get("schema") != SUMMARY_SCHEMA:
         raise ValueError(f"{path} has schema {summary.get('schema')!r}, and {SUMMARY_SCHEMA} is read here")
@@ -55,7 +57,8 @@ def rows_frame(run_dir: Path) -> pd.DataFrame:
 
 def _step(item: dict[str, Any]) -> dict[str, Any]:
     rows = item["rows"]
-    sums = {f"{name}_tokens": sum(rows[name]) for name in ("drafted", "verified", "accepted_emitted", "emitted")}
+    counters = ("drafted", "verified", "accepted_emitted", "emitted")
+    sums = {f"{name}_tokens": sum(rows[name]) for name in counters}
     split = {f"{phase}_s": seconds for phase, seconds in item["time_split_s"].items()}
     plain = {key: value for key, value in item.items() if key not in ("rows", "tokens", "time_split_s")}
     return {**plain, "num_decode_rows": len(rows["request_id"]), **sums, **split}

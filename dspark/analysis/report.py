@@ -14,6 +14,10 @@ def _number(digits: int) -> Callable[[Any], str]:
     return lambda value: "-" if value is None else f"{value:,.{digits}f}"
 
 
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.{1 if value >= 10 else 2}f}"
+
+
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
 
@@ -33,7 +37,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("drafted", "drafted_tokens", _number(0)),
     ("passes", "target_passes", _number(0)),
     ("output\ntokens", "output_tokens", _number(0)),
-    ("wall s", "wall_s", _number(1)),
+    ("wall s", "wall_s", _seconds),
 )
 """Heading, summary field and format of each column; columns without any value are left out."""
 
@@ -64,5 +68,9 @@ def summary_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def _is_fastest(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> bool:
     """True for the fastest of two or more policies at the row's batch size."""
-    rivals = [other["decode_tokens_per_s"] or 0.0 for other in rows if other["batch_size"] == row["batch_size"]]
-    return len(rivals) > 1 and (row["decode_tokens_per_s"] or 0.0) == max(rivals)
+    rivals = [_speed(other) for other in rows if other["batch_size"] == row["batch_size"]]
+    return len(rivals) > 1 and _speed(row) == max(rivals)
+
+
+def _speed(row: Mapping[str, Any]) -> float:
+    return row["decode_tokens_per_s"] or 0.0

@@ -37,24 +37,19 @@ def compare_tokens(session: Session, cells: Sequence[Cell], baseline: str | None
     rule, temperature = session.prepared.verification, session.prepared.config.sampling.temperature
     record: dict[str, Any] = {"identical": same, "reference": reference.name, "divergences": []}
     if same:
-        digest = hashes[reference]
-        return Agreement(lines=[f"identical tokens in all {len(cells)} cells (sha256 {digest})"], record=record)
+        line = f"identical tokens in all {len(cells)} cells (sha256 {hashes[reference]})"
+        return Agreement(lines=[line], record=record)
     if not rule.lossless:
-        return Agreement(
-            lines=[f"verification {rule.name} accepts by chosen rates: the text is not the target's, and differs"],
-            record=record,
-        )
+        line = f"verification {rule.name} accepts by chosen rates: the text is not the target's, and differs"
+        return Agreement(lines=[line], record=record)
     if temperature > 0 and not rule.unbiased_for_class_d:
-        return Agreement(
-            lines=[
-                f"tokens differ between cells, as they may: verification {rule.name} at temperature {temperature} "
-                "draws other samples of the same law when depths differ; verification=coupled draws the same ones"
-            ],
-            record=record,
+        line = (
+            f"tokens differ between cells, as they may: verification {rule.name} at temperature {temperature} draws "
+            "other samples of the same law when depths differ; verification=coupled draws the same ones"
         )
-    found = {
-        cell.name: _divergences(session, reference, cell) for cell in ordered if hashes[cell] != hashes[reference]
-    }
+        return Agreement(lines=[line], record=record)
+    differing = [cell for cell in ordered if hashes[cell] != hashes[reference]]
+    found = {cell.name: _divergences(session, reference, cell) for cell in differing}
     record["divergences"] = [
         {"cell": name, **asdict(divergence)} for name, each in found.items() for divergence in each
     ]
@@ -91,12 +86,12 @@ def _divergences(session: Session, reference: Cell, other: Cell) -> list[Diverge
 def _headline(num_cells: int, num_differing: int, reference: Cell, *, is_broken: bool) -> str:
     if is_broken:
         return (
-            f"BROKEN: numerics=invariant promises the same tokens everywhere, and {num_differing} of {num_cells} cells "
-            f"differ from {reference.group}; first divergences:"
+            f"BROKEN: numerics=invariant promises the same tokens everywhere, and {num_differing} of {num_cells} "
+            f"cells differ from {reference.group}; first divergences:"
         )
     return (
-        f"{num_cells - num_differing} of {num_cells} cells have the tokens of {reference.group}; the first divergence "
-        "of each request elsewhere (a margin near 1e-4 or below is a tie that rounding decided):"
+        f"{num_cells - num_differing} of {num_cells} cells have the tokens of {reference.group}; the first "
+        "divergence of each request elsewhere (a margin near 1e-4 or below is a tie that rounding decided):"
     )
 
 

@@ -138,7 +138,10 @@ def _measure_cells(session: Session, config: CompareConfig, baseline: str | None
 
 
 def summary_rows(
-    cells: Mapping[str, Mapping[str, Any]], policies: Sequence[str], batch_sizes: Sequence[int], baseline: str | None
+    cells: Mapping[str, Mapping[str, Any]],
+    policies: Sequence[str],
+    batch_sizes: Sequence[int],
+    baseline: str | None,
 ) -> list[dict[str, Any]]:
     """One row a policy and batch size that has run, with ratios to the baseline at the same batch size."""
     from dspark.metrics.summary import over_repeats
@@ -182,15 +185,15 @@ def _finish(session: Session, config: CompareConfig, baseline: str | None) -> in
     from dspark.analysis.report import summary_table
     from dspark.cli.agreement import compare_tokens
     from dspark.cli.console import stdout
-    from dspark.cli.session import workload_label
 
-    agreement = compare_tokens(session, plan_cells(list(session.prepared.policies), config.batch_sizes, config.repeats), baseline)
+    cells = plan_cells(list(session.prepared.policies), config.batch_sizes, config.repeats)
+    agreement = compare_tokens(session, cells, baseline)
     rows = _write_summary(session, config, baseline, complete=True, tokens=agreement.record)
     path = session.run_dir.path
     figure = draw_throughput(
         rows,
         path / "figures" / "tokens_per_s.png",
-        title=f"{session.target.name}, {workload_label(session.prepared)}, {rows[0]['num_requests']} requests, "
+        title=f"{session.target.name}, {rows[0]['num_requests']} requests of {rows[0]['workload']}, "
         f"drafter {rows[0]['drafter']}",
         baseline=baseline,
     )

@@ -27,9 +27,22 @@ EXIT_BUG, EXIT_USER_ERROR, EXIT_INTERRUPTED = 1, 2, 130
 
 _PACKAGE = Path(dspark.__file__).parent
 _FLAGS = (
-    "--help -h --hydra-help --version --cfg -c --resolve --package -p --run -r --multirun -m --shell-completion -sc "
-    "--config-path -cp --config-name -cn --config-dir -cd --experimental-rerun --info -i"
-).split()
+    *(
+        "--help",
+        "-h",
+        "--hydra-help",
+        "--version",
+        "--cfg",
+        "-c",
+        "--resolve",
+        "--package",
+        "-p",
+        "--run",
+        "-r",
+    ),
+    *("--multirun", "-m", "--shell-completion", "-sc", "--config-path", "-cp", "--config-name", "-cn"),
+    *("--config-dir", "-cd", "--experimental-rerun", "--info", "-i"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

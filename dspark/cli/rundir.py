@@ -8,7 +8,6 @@ so that it is the mark of their being whole), ``summary.json``, ``figures/``.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dspark.metrics.trace import (
@@ -25,6 +24,7 @@ from dspark.metrics.trace import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from dspark.types import Completion, Request, StepRecord
 
@@ -93,7 +93,8 @@ class RunDir:
         for item in read_jsonl(self.path / "steps.jsonl"):
             if item["cell"] == cell:
                 rows = item["rows"]
-                keep = [i for i, name in enumerate(rows["request_id"]) if attempts.get(name) == item["attempt"]]
+                attempt, names = item["attempt"], rows["request_id"]
+                keep = [i for i, name in enumerate(names) if attempts.get(name) == attempt]
                 kept = {column: [values[i] for i in keep] for column, values in rows.items()}
                 yield step_from_json({**item, "rows": kept})
 
@@ -145,7 +146,7 @@ def _recorded(path: Path) -> dict[str, Any]:
     file = path / "provenance.json"
     if not file.is_file():
         raise ValueError(
-            f"nothing to resume in {path}: it holds no run; give hydra.run.dir=DIR of the one that was stopped"
+            f"nothing to resume in {path}: it holds no run; give the hydra.run.dir of the one that was stopped"
         )
     return json.loads(file.read_text(encoding="utf-8"))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
+from transformers.utils import logging as hf_logging
 
 from dspark.cli.console import CellProgress, shown_messages, stderr
 from dspark.cli.launch import EXIT_BUG, EXIT_INTERRUPTED
@@ -18,7 +19,6 @@ from dspark.config.build import load_draft_model, load_target
 from dspark.config.schema import DraftModelConfig
 from dspark.engine.engine import Engine
 from dspark.metrics.summary import measured
-from dspark.metrics.tally import Tally
 from dspark.metrics.tracker import NoTracker, Tracker, WandbTracker
 from dspark.models.target import resolve_device
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dspark.config.check import Prepared
     from dspark.config.schema import TrackerConfig
     from dspark.drafters.base import Drafter
+    from dspark.metrics.tally import Tally
     from dspark.models.target import HFTarget
     from dspark.types import Completion, Request
 
@@ -94,10 +95,10 @@ class Session:
             progress.step(step)
         self.tracker.flush()
 
-    def row(self, policy: str, batch_size: int, tally: Tally, completions: Sequence[Completion]) -> dict[str, Any]:
+    def row(
+        self, policy: str, batch_size: int, tally: Tally, completions: Sequence[Completion]
+    ) -> dict[str, Any]:
         """The summary row of a measurement."""
-        bound = self.prepared.config.goodput
-        has_bound = bound.max_ttft_s is not None and bound.max_tpot_s is not None
         return {
             "policy": policy,
             "drafter": drafter_label(self.prepared),
@@ -114,9 +115,7 @@ class Session:
                 num_parameters=self.target.num_parameters,
                 weight_bytes=self.target.weight_bytes,
                 cache_bytes_per_token=self.target.cache_shape.bytes_per_token(self.target.dtype),
-                latency_bound_s=cast("tuple[float, float]", (bound.max_ttft_s, bound.max_tpot_s))
-                if has_bound
-                else None,
+                latency_bound_s=self.prepared.config.goodput.as_pair,
             ),
         }
 
@@ -125,6 +124,7 @@ class Session:
 def open_session(invocation: Invocation, prepared: Prepared) -> Iterator[Session]:
     """A session whose folder and tracker are closed whatever happens; an interrupt says how to go on."""
     config, console = prepared.config, stderr()
+    hf_logging.disable_progress_bar()  # loading takes a second, and the bars are ours
     device = resolve_device(config.target.device)
     num_threads = config.engine.num_threads or torch.get_num_threads()
     origin = provenance(invocation, device=device, num_threads=num_threads)

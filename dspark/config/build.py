@@ -181,7 +181,8 @@ def _synthetic_folder(config: SyntheticTarget) -> Path:
     """Made once a set of sizes; the rename keeps a stopped or parallel run from leaving half of it."""
     from dspark.models.synthetic import make_synthetic_target
 
-    sizes = {key: getattr(config, key) for key in ("family", "num_layers", "hidden_size", "max_context", "seed")}
+    names = ("family", "num_layers", "hidden_size", "max_context", "seed")
+    sizes = {name: getattr(config, name) for name in names}
     key = hashlib.sha256(json.dumps(sizes).encode()).hexdigest()[:12]
     folder = (config.cache_dir or default_cache_dir()) / "synthetic" / f"{config.family}-{key}"
     if not (folder / "config.json").is_file():

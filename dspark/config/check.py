@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dspark.config import build
 from dspark.config.build import named
@@ -15,7 +15,7 @@ from dspark.workload.prompts import check_prompts, encode_prompts, load_prompts
 from dspark.workload.requests import build_requests
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from dspark.config.schema import Component, Config
@@ -58,7 +58,7 @@ def prepare(config: Config, policies: Mapping[str, Component]) -> Prepared:
     verification.check_params(config.sampling)
     named("workload", check_prompts, config.workload.prompts)
     folder, draft_folder = _folders(config)
-    model = _model_config(folder)
+    model = _model_config(folder, "target.source")
     drafter, signals = _drafter(config, model, draft_folder)
     for policy in built.values():
         _check_policy(policy, signals, verification, cost, config)
@@ -86,7 +86,9 @@ def _folders(config: Config) -> tuple[Path, Path | None]:
     return build.target_folder(target), build.draft_folder(drafter, target)
 
 
-def _drafter(config: Config, model: Any, draft_folder: Path | None) -> tuple[Drafter | None, SignalSource | None]:
+def _drafter(
+    config: Config, model: Any, draft_folder: Path | None
+) -> tuple[Drafter | None, SignalSource | None]:
     """The drafter, if it needs no weights, and what stands for it in checks."""
     if not isinstance(config.drafter, DraftModelConfig):
         drafter = build.build_drafter(config.drafter, vocab_size=model.vocab_size)
@@ -95,8 +97,8 @@ def _drafter(config: Config, model: Any, draft_folder: Path | None) -> tuple[Dra
     from dspark.drafters.draft_model import DraftModelDrafter
 
     assert draft_folder is not None, "a draft model without a folder"
-    _check_vocabulary(_model_config(draft_folder).vocab_size, model.vocab_size)
-    return None, DraftModelDrafter
+    _check_vocabulary(_model_config(draft_folder, "drafter.source").vocab_size, model.vocab_size)
+    return None, cast("SignalSource", DraftModelDrafter)  # its class knows what the checks ask
 
 
 def _check_vocabulary(drafter: int | None, target: int) -> None:
@@ -143,7 +145,9 @@ def _requests(config: Config, folder: Path, model: Any) -> tuple[Request, ...]:
     context = model.max_position_embeddings
     limit = config.engine.max_tokens_per_row or context
     if not 2 <= limit <= context:
-        raise ValueError(f"engine.max_tokens_per_row must be in [2, {context}], the target's context, got {limit}")
+        raise ValueError(
+            f"engine.max_tokens_per_row must be in [2, {context}], the target's context, got {limit}"
+        )
     workload = config.workload
     prompts = load_prompts(workload.prompts)
     prompt_ids = named(
@@ -157,21 +161,21 @@ def _requests(config: Config, folder: Path, model: Any) -> tuple[Request, ...]:
     for prompt, ids in zip(prompts, prompt_ids, strict=True):
         if len(ids) >= limit:
             raise ValueError(
-                f"workload: prompt {prompt.id!r} of {len(ids)} tokens leaves no room for an answer in {limit} tokens: "
-                "leave long prompts out with workload.max_prompt_chars"
+                f"workload: prompt {prompt.id!r} of {len(ids)} tokens leaves no room for an answer in {limit} "
+                "tokens: leave long prompts out with workload.max_prompt_chars"
             )
     arrivals = build.build_arrivals(workload, batch_size=config.engine.max_batch_size)
     return tuple(build_requests(prompts, prompt_ids, config.sampling, arrivals))
 
 
-def _model_config(folder: Path) -> Any:
+def _model_config(folder: Path, where: str) -> Any:
     """The text part of the model's configuration, without weights."""
     from transformers import AutoConfig
 
     from dspark.models.target import refuse_uncroppable
 
-    config = AutoConfig.from_pretrained(folder).get_text_config()
-    refuse_uncroppable(config)
+    config = _read(AutoConfig.from_pretrained, folder, where).get_text_config()
+    named(where, refuse_uncroppable, config)
     return config
 
 
@@ -181,9 +185,16 @@ def _tokenizer(folder: Path) -> Any:
 
     if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer_config.json")):
         return None
-    return AutoTokenizer.from_pretrained(folder)
+    return _read(AutoTokenizer.from_pretrained, folder, "target.source")
+
+
+def _read(read: Callable[[Path], Any], folder: Path, where: str) -> Any:
+    """What the library reads from the folder; what it does not understand is the user's to mend."""
+    try:
+        return read(folder)
+    except (ValueError, OSError, KeyError) as error:
+        raise ValueError(f"{where}: cannot read {folder}: {str(error).strip().splitlines()[0]}") from error
 
 
 def _where(label: str, policies: Mapping[str, Component]) -> str:
     return "policy" if len(policies) == 1 else f"policy {label!r}"
-

@@ -129,6 +129,13 @@ class LatencyBound:
         if (self.max_ttft_s is None) != (self.max_tpot_s is None):
             raise ValueError("goodput needs both max_ttft_s and max_tpot_s, got one of them")
 
+    @property
+    def as_pair(self) -> tuple[float, float] | None:
+        """Both bounds, or None."""
+        if self.max_ttft_s is None or self.max_tpot_s is None:
+            return None
+        return self.max_ttft_s, self.max_tpot_s
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareConfig:
@@ -194,7 +201,8 @@ def component(node: Any, where: str) -> Component:
     """
     settings = _mapping(node, where)
     if "_target_" not in settings:
-        raise ValueError(f"{where} needs _target_, the class to build, got {', '.join(settings) or 'nothing'}")
+        given = ", ".join(settings) or "nothing"
+        raise ValueError(f"{where} needs _target_, the class to build, got {given}")
     target = settings.pop("_target_")
     if target is not None and not isinstance(target, str):
         raise ValueError(f"{where}._target_ must be the dotted name of a class, got {target!r}")
@@ -220,10 +228,10 @@ def _workload(node: Any, where: str) -> WorkloadConfig:
 def _by_kind(node: Any, where: str, table: Mapping[str, Callable[..., Any]]) -> Any:
     """The class that the node's ``kind`` stands for, made from the node."""
     settings = _mapping(node, where)
-    kind = settings.get("kind")
+    kind = str(settings.get("kind"))
     if kind not in table:
-        choices = ", ".join(table)
-        raise ValueError(f"{where}.kind must be one of {choices}, got {kind!r}" + did_you_mean(str(kind), table))
+        hint = did_you_mean(kind, table)
+        raise ValueError(f"{where}.kind must be one of {', '.join(table)}, got {kind!r}{hint}")
     return construct(table[kind], settings, where)
 
 

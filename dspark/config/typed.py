@@ -79,15 +79,15 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     if origin is Literal:
         if value not in arguments:
             choices = tuple(map(str, arguments))
-            raise ValueError(
-                f"{where} must be one of {', '.join(choices)}, got {value!r}{did_you_mean(str(value), choices)}"
-            )
+            hint = did_you_mean(str(value), choices)
+            raise ValueError(f"{where} must be one of {', '.join(choices)}, got {value!r}{hint}")
         return value
     if dataclasses.is_dataclass(hint) and isinstance(hint, type) and isinstance(value, Mapping):
         return construct(hint, value, where)
-    kind = origin or hint
+    kind: Any = origin or hint
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return convert(value, Literal[tuple(member.value for member in kind)], where) and kind(value)
+        convert(value, Literal[tuple(member.value for member in kind)], where)
+        return kind(value)
     if kind in _PLAIN or kind is type(None):
         return _convert_plain(value, kind, where)
     if isinstance(kind, type) and issubclass(kind, Mapping) and isinstance(value, Mapping):
@@ -145,8 +145,11 @@ def _convert_sequence(value: Collection[Any], kind: type, arguments: tuple[Any, 
         hints = arguments
     else:
         hints = (arguments[0] if arguments else Any,) * len(value)
-    items = [convert(item, hint, f"{where}[{i}]") for i, (item, hint) in enumerate(zip(value, hints, strict=True))]
-    return items if kind is list else frozenset(items) if issubclass(kind, collections.abc.Set) else tuple(items)
+    pairs = enumerate(zip(value, hints, strict=True))
+    items = [convert(item, hint, f"{where}[{i}]") for i, (item, hint) in pairs]
+    if kind is list:
+        return items
+    return frozenset(items) if issubclass(kind, collections.abc.Set) else tuple(items)
 
 
 def _describe(hint: Any) -> str:

@@ -18,6 +18,8 @@ from dspark.models.base import PassRow, Target
 from dspark.types import NO_TOKEN, Draft, Signal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
     from dspark.models.kv_cache import KVCache
@@ -88,14 +90,15 @@ class DraftModelDrafter(Drafter):
             committed = batch.tokens[row]
             cached = self._cached[slots[row]]
             wanted[row] = list(committed[_common_prefix(cached, committed, len(committed) - 1) :])
-        while True:
+        while sum(map(len, wanted.values())) > CATCH_UP_CHUNK:
             budget, passes = CATCH_UP_CHUNK, []
-            for row in rows:
-                slot, missing = slots[row], wanted[row]
-                start = len(batch.tokens[row]) - len(missing)
+            for row, missing in wanted.items():
                 count = min(len(missing) - 1, budget)  # the last one waits for the final pass
-                if count > 0 and len(missing) > SHORT_CATCH_UP:
-                    passes.append(PassRow(slot=slot, start=start, token_ids=missing[:count], num_logits=0))
+                if count > 0:
+                    start = len(batch.tokens[row]) - len(missing)
+                    passes.append(
+                        PassRow(slot=slots[row], start=start, token_ids=missing[:count], num_logits=0)
+                    )
                     wanted[row] = missing[count:]
                     budget -= count
             if not passes:
@@ -132,11 +135,7 @@ class DraftModelDrafter(Drafter):
         return self.model.forward(passes, self._cache)
 
 
-SHORT_CATCH_UP = 8
-"""Rows this far behind are fed together in the pass that drafts the first token."""
-
-
-def _common_prefix(cached: list[int], committed, limit: int) -> int:  # noqa: ANN001
+def _common_prefix(cached: list[int], committed: Sequence[int], limit: int) -> int:
     """Leading tokens that both have in common, at most ``limit``."""
     longest = min(len(cached), limit)
     if cached[:longest] == list(committed[:longest]):

@@ -58,7 +58,9 @@ def measured(
         "tokens_per_s": definitions.output_tokens_per_s(num_tokens, totals.wall_s),
         "decode_tokens_per_s": definitions.decode_tokens_per_s(totals),
         "acceptance_length": definitions.acceptance_length(totals),
-        "acceptance_length_per_request_mean": definitions.acceptance_length_per_request_mean(tally.per_request),
+        "acceptance_length_per_request_mean": definitions.acceptance_length_per_request_mean(
+            tally.per_request
+        ),
         "acceptance_rate": definitions.acceptance_rate(totals),
         "survival_at": list(definitions.survival_at(totals)),
         "conditional_at": list(definitions.conditional_at(totals)),
@@ -83,7 +85,9 @@ def measured(
     }
 
 
-def over_repeats(repeats: Sequence[Mapping[str, Any]], plain: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
+def over_repeats(
+    repeats: Sequence[Mapping[str, Any]], plain: Sequence[Mapping[str, Any]] | None
+) -> dict[str, Any]:
     """The summary row of repeated measurements, the one with the (lower) median wall time.
 
     All its numbers belong to one measurement. ``ratio_to_plain`` is the median over repeats of the
@@ -119,6 +123,4 @@ def _goodput(
     if bound_s is None:
         return None
     max_ttft_s, max_tpot_s = bound_s
-    return definitions.goodput_tokens_per_s(
-        completions, wall_s, max_ttft_s=max_ttft_s, max_tpot_s=max_tpot_s
-    )
+    return definitions.goodput_tokens_per_s(completions, wall_s, max_ttft_s=max_ttft_s, max_tpot_s=max_tpot_s)

@@ -64,7 +64,8 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
             try:
                 item = json.loads(line)
             except json.JSONDecodeError as error:
-                raise ValueError(f"{path} line {number} is not JSON ({error.msg}): the file is damaged") from error
+                message = f"{path} line {number} is not JSON ({error.msg}): the file is damaged"
+                raise ValueError(message) from error
             yield item
 
 

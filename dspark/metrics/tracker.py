@@ -122,7 +122,8 @@ class WandbTracker(Tracker):
             reason = str(error).strip().split("\n")[0]
             if not may_fall_back:
                 raise ValueError(
-                    f"tracker: Weights & Biases cannot be reached ({reason}); use tracker.mode=offline or tracker=none"
+                    f"tracker: Weights & Biases cannot be reached ({reason}); "
+                    "use tracker.mode=offline or tracker=none"
                 ) from error
             logger.warning("Weights & Biases cannot be reached (%s): tracking offline", reason)
             wandb.teardown()  # the failed attempt holds the run's id
@@ -141,8 +142,8 @@ class WandbTracker(Tracker):
     def summarise(self, rows: Mapping[str, Mapping[str, Any]], figures: Sequence[Path]) -> None:
         """The rows as summary values and as a table, the figures as images."""
         self.flush()
-        columns = [*_TABLE, *_NUMBERS]
-        data = [[row.get(column) for column in columns] for row in rows.values()]
+        columns: list[Any] = [*_TABLE, *_NUMBERS]
+        data: list[Any] = [[row.get(column) for column in columns] for row in rows.values()]
         media: dict[str, Any] = {"summary": self._wandb.Table(columns=columns, data=data)}
         media.update({f"figures/{path.stem}": self._wandb.Image(str(path)) for path in figures})
         self._run.log(media)

@@ -274,6 +274,35 @@ class TestSelect:
         )
 
 
+@BOTH
+def test_numbers_of_a_row_do_not_depend_on_its_company(law: AcceptanceLaw, rule: Rule) -> None:
+    """A lone row of a large vocabulary might be summed in parts by several threads; bitwise all the same."""
+    generator = torch.Generator().manual_seed(0)
+    p = torch.randn(12, 49_152, generator=generator).softmax(-1)
+    q = torch.randn(4, 2, 49_152, generator=generator).softmax(-1)
+    tokens = torch.randint(49_152, (4, 2), generator=generator)
+
+    def acceptance(rows: slice) -> torch.Tensor:
+        count = len(tokens[rows])
+        seen = Evidence(
+            p=p[rows.start * 3 : rows.stop * 3],
+            first=torch.arange(count) * 3,
+            tokens=tokens[rows],
+            lengths=torch.full((count,), 2),
+            q=q[rows],
+            q_rows=torch.arange(count),
+        )
+        return law.acceptance(seen)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        together = acceptance(slice(0, 4))
+        assert torch.equal(together, torch.cat([acceptance(slice(i, i + 1)) for i in range(4)]))
+    finally:
+        torch.set_num_threads(before)
+
+
 class TestResidual:
     @BOTH
     def test_without_mass_falls_back_to_the_target(self, law: AcceptanceLaw, rule: Rule) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dspark.sampling import Position, adjust
-from dspark.types import NO_TOKEN, Draft
+from dspark.types import NO_TOKEN, Draft, SamplingParams
 from dspark.verification import (
     Block,
     Coupled,
@@ -192,6 +192,23 @@ class TestExtremes:
         )
         assert (batch.verify_lengths[: len(draft.lengths)] < batch.draft.lengths).any()
         assert _outcomes(scrubbed, rule) == _outcomes(batch, rule)
+
+    @BY_NAME
+    @pytest.mark.parametrize(
+        "params", [GREEDY, SamplingParams(temperature=1.0, top_k=1)], ids=["greedy", "top_1"]
+    )
+    def test_no_more_is_accepted_than_was_verified(self, rule: Verification, params: SamplingParams) -> None:
+        """Every draft is right, also those that were cut."""
+        lengths = torch.tensor([2, 0, 3, 1, 0])
+        rows = [
+            SampledRow(params=params, tokens=[5, i], num_prompt=2, eos_token_ids=(), seed=i) for i in range(5)
+        ]
+        logits = torch.zeros(int(lengths.sum()) + 5, 9)
+        logits[:, 4] = 10
+        draft = Draft(tokens=torch.full((4, 3), 4), lengths=torch.full((4,), 3), q=None)
+        verdict = rule.verify(rows, draft, lengths, logits)
+        assert verdict.accepted.tolist() == lengths.tolist()
+        assert verdict.next_token.tolist() == [4] * 5
 
     def test_logits_that_do_not_fit_the_lengths_are_caught(self) -> None:
         row = SampledRow(params=GREEDY, tokens=[1], num_prompt=1, eos_token_ids=(), seed=0)
