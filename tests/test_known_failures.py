@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+
 from dspark.analysis.divergence import first_divergences
 from dspark.drafters.draft_model import DraftModelDrafter
 from dspark.drafters.ngram import NgramDrafter
@@ -22,7 +23,6 @@ from dspark.policies.batch_table import BatchTable
 from dspark.policies.fixed import Fixed
 from dspark.types import FinishReason, SamplingParams
 from dspark.verification import Coupled, Rejection
-
 from tests.engine.tools import Jagged, WrongDrafter, load, outputs, random_prompts, rows_of
 
 PROMPT = [72, 101, 108, 108, 111]
@@ -88,7 +88,9 @@ def test_02_the_earliest_of_stop_end_token_and_cap_wins_by_position(target, gree
 def test_03_text_ids_and_counters_end_at_the_same_token_of_a_stop_string(target, greedy):
     text = target.tokenizer.decode(greedy)
     start = next(
-        i for i in range(10, len(text) - 3) if text.find(text[i : i + 2]) == i and "\ufffd" not in text[i : i + 2]
+        i
+        for i in range(10, len(text) - 3)
+        if text.find(text[i : i + 2]) == i and "\ufffd" not in text[i : i + 2]
     )
     stop = text[start : start + 2]
     params = SamplingParams(max_new_tokens=40, stop=("never occurs", stop), ignore_eos=True)
@@ -158,7 +160,9 @@ def test_12_same_seed_same_text_in_any_batch_and_unseeded_rows_differ(target):
     params = [dataclasses.replace(seeded, seed=i) for i in range(3)] + [seeded, seeded]
     got = outputs(Engine(target, max_batch_size=5), crowd, params)[0]
     assert got[3] == got[4] == alone
-    unseeded = outputs(Engine(target, max_batch_size=2), [PROMPT] * 2, dataclasses.replace(seeded, seed=None))[0]
+    unseeded = outputs(
+        Engine(target, max_batch_size=2), [PROMPT] * 2, dataclasses.replace(seeded, seed=None)
+    )[0]
     assert unseeded[0] != unseeded[1]
 
 
@@ -218,7 +222,11 @@ def test_21_penalties_see_every_committed_token_and_no_rejected_one(target, draf
     params = SamplingParams(max_new_tokens=30, repetition_penalty=1.5, min_new_tokens=10)
     plain = outputs(Engine(target), [PROMPT], params)[0]
     assert plain != outputs(Engine(target), [PROMPT], SamplingParams(max_new_tokens=30))[0], "it must bite"
-    for drafter in (DraftModelDrafter(draft_target), DraftModelDrafter(target), NgramDrafter(min_n=1, max_n=2)):
+    for drafter in (
+        DraftModelDrafter(draft_target),
+        DraftModelDrafter(target),
+        NgramDrafter(min_n=1, max_n=2),
+    ):
         assert outputs(Engine(target, drafter, Fixed(depth=4)), [PROMPT], params)[0] == plain
 
 
@@ -228,7 +236,9 @@ def test_22_rows_equal_their_solo_runs_under_unequal_acceptance(target, draft_ta
     engine = Engine(target, DraftModelDrafter(draft_target), Fixed(depth=4), max_batch_size=5)
     got, records = outputs(engine, prompts, LONG)
     assert got == solo
-    assert any(len({row.accepted for row in record.rows}) > 1 for record in records), "acceptance was never ragged"
+    assert any(len({row.accepted for row in record.rows}) > 1 for record in records), (
+        "acceptance was never ragged"
+    )
 
 
 def test_24_where_rounding_can_matter_first_divergence_and_margin_are_reported(target, greedy):

@@ -91,5 +91,7 @@ def _scores(
         return logits[0]
     own = request_seed(seed, request.request_id) if params.seed is None else params.seed & ((1 << 63) - 1)
     where = torch.tensor([len(prefix)], device=logits.device)
-    noise = exponential_race(torch.tensor([own], device=logits.device), where, Purpose.TARGET, logits.shape[1])
+    noise = exponential_race(
+        torch.tensor([own], device=logits.device), where, Purpose.TARGET, logits.shape[1]
+    )
     return (distribution(logits, [at]).log() - noise.log())[0]

@@ -44,8 +44,8 @@ def compare_tokens(session: Session, cells: Sequence[Cell], baseline: str | None
         return Agreement(lines=[line], record=record)
     if temperature > 0 and not rule.unbiased_for_class_d:
         line = (
-            f"tokens differ between cells, as they may: verification {rule.name} at temperature {temperature} draws "
-            "other samples of the same law when depths differ; verification=coupled draws the same ones"
+            f"tokens differ between cells, as they may: at temperature {temperature}, verification {rule.name} "
+            "draws other samples of the same law when depths differ; verification=coupled draws the same"
         )
         return Agreement(lines=[line], record=record)
     differing = [cell for cell in ordered if hashes[cell] != hashes[reference]]
@@ -86,8 +86,8 @@ def _divergences(session: Session, reference: Cell, other: Cell) -> list[Diverge
 def _headline(num_cells: int, num_differing: int, reference: Cell, *, is_broken: bool) -> str:
     if is_broken:
         return (
-            f"BROKEN: numerics=invariant promises the same tokens everywhere, and {num_differing} of {num_cells} "
-            f"cells differ from {reference.group}; first divergences:"
+            f"BROKEN: numerics=invariant promises the same tokens everywhere, and {num_differing} of "
+            f"{num_cells} cells differ from {reference.group}; first divergences:"
         )
     return (
         f"{num_cells - num_differing} of {num_cells} cells have the tokens of {reference.group}; the first "

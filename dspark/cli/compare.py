@@ -59,15 +59,17 @@ def plan_cells(policies: Sequence[str], batch_sizes: Sequence[int], repeats: int
 
 def _job(invocation: Invocation) -> int:
     # these import torch, which commands that only explain themselves must not wait for
-    from dspark.cli.session import open_session
-    from dspark.config.check import prepare
     from dspark.config.schema import parse_config
 
     config = parse_config(invocation.plain)
     if config.compare is None or config.policy is not None:
         raise ValueError("`compare` takes policies as compare.policies=[...], and no policy=NAME")
     policies, baseline = _policies(config.compare, invocation)
+    from dspark.config.check import prepare
+
     prepared = prepare(config, policies)
+    from dspark.cli.session import open_session
+
     with open_session(invocation, prepared) as session:
         _measure_cells(session, config.compare, baseline)
         return _finish(session, config.compare, baseline)
@@ -84,17 +86,13 @@ def _policies(config: CompareConfig, invocation: Invocation) -> tuple[dict[str, 
 
     found: dict[str, Component] = {}
     for text in config.policies:
-        label, node = compose_policy(
-            parse_entry(text), config_name="compare", search_path=invocation.search_path
-        )
+        label, node = compose_policy(parse_entry(text), invocation.search_path)
         if label in found:
             raise ValueError(f"compare.policies lists the policy {label!r} twice")
         found[label] = component(node, f"policy {label!r}")
     if config.baseline is None:
         return found, None
-    label, node = compose_policy(
-        parse_entry(config.baseline), config_name="compare", search_path=invocation.search_path
-    )
+    label, node = compose_policy(parse_entry(config.baseline), invocation.search_path)
     if label not in found:
         logger.info("added the policy %s, which ratios refer to (compare.baseline=null leaves it out)", label)
         found = {label: component(node, "compare.baseline"), **found}

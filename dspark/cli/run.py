@@ -25,8 +25,6 @@ def command(arguments: Sequence[str]) -> int:
 
 def _job(invocation: Invocation) -> int:
     # these import torch, which commands that only explain themselves must not wait for
-    from dspark.cli.session import open_session
-    from dspark.config.check import prepare
     from dspark.config.compose import PolicyEntry, compose_policy, policy_label
     from dspark.config.schema import parse_config
 
@@ -35,9 +33,13 @@ def _job(invocation: Invocation) -> int:
         raise ValueError("`run` takes one policy: choose policy=NAME, and use `compare` for several")
     option = invocation.policy_option or "policy"
     entry = PolicyEntry(option=option, value=None, overrides=())
-    _, defaults = compose_policy(entry, config_name="run", search_path=invocation.search_path)
+    _, defaults = compose_policy(entry, invocation.search_path)
     label = policy_label(option, invocation.plain["policy"], defaults)
+    from dspark.config.check import prepare
+
     prepared = prepare(config, {label: config.policy})
+    from dspark.cli.session import open_session
+
     with open_session(invocation, prepared) as session:
         _run(session, label)
     return 0

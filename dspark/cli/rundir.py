@@ -146,7 +146,7 @@ def _recorded(path: Path) -> dict[str, Any]:
     file = path / "provenance.json"
     if not file.is_file():
         raise ValueError(
-            f"nothing to resume in {path}: it holds no run; give the hydra.run.dir of the one that was stopped"
+            f"nothing to resume in {path}: it holds no run; give the hydra.run.dir of one that was stopped"
         )
     return json.loads(file.read_text(encoding="utf-8"))
 

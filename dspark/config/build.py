@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dspark.config.schema import Component, Config, DraftModelConfig, SyntheticTarget, TargetConfig
 from dspark.config.typed import construct, parameters_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dspark.config.schema import WorkloadConfig
     from dspark.cost.base import CostModel
     from dspark.drafters.base import Drafter
-    from dspark.models.target import HFTarget
+    from dspark.models.target import HFTarget, Numerics
     from dspark.policies.base import Policy
     from dspark.verification.base import Verification
 
@@ -173,7 +173,9 @@ def load_draft_model(config: DraftModelConfig, folder: Path, target: HFTarget) -
     if config.source is None:
         return DraftModelDrafter(target)  # one set of weights, two caches
     return DraftModelDrafter(
-        load_target(folder, dtype=config.dtype, device=target.device.type, numerics=target.numerics)
+        load_target(
+            folder, dtype=config.dtype, device=target.device.type, numerics=cast("Numerics", target.numerics)
+        )
     )
 
 

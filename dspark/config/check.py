@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -41,6 +42,14 @@ class Prepared:
     requests: tuple[Request, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """What must be known of a model before it loads."""
+
+    vocab_size: int
+    max_context: int
+
+
 def prepare(config: Config, policies: Mapping[str, Component]) -> Prepared:
     """The checked command with its requests, tokenized.
 
@@ -57,11 +66,12 @@ def prepare(config: Config, policies: Mapping[str, Component]) -> Prepared:
         verification.check_depth(policy.max_depth)
     verification.check_params(config.sampling)
     named("workload", check_prompts, config.workload.prompts)
-    folder, draft_folder = _folders(config)
-    model = _model_config(folder, "target.source")
-    drafter, signals = _drafter(config, model, draft_folder)
+    signals = _signal_source(config)
     for policy in built.values():
         _check_policy(policy, signals, verification, cost, config)
+    folder, draft_folder = _folders(config)
+    model = _model_facts(folder, "target.source")
+    drafter = _drafter(config, model, draft_folder)
     return Prepared(
         config=config,
         policies=built,
@@ -86,19 +96,24 @@ def _folders(config: Config) -> tuple[Path, Path | None]:
     return build.target_folder(target), build.draft_folder(drafter, target)
 
 
-def _drafter(
-    config: Config, model: Any, draft_folder: Path | None
-) -> tuple[Drafter | None, SignalSource | None]:
-    """The drafter, if it needs no weights, and what stands for it in checks."""
-    if not isinstance(config.drafter, DraftModelConfig):
-        drafter = build.build_drafter(config.drafter, vocab_size=model.vocab_size)
-        _check_vocabulary(None if drafter is None else drafter.vocab_size, model.vocab_size)
-        return drafter, drafter
-    from dspark.drafters.draft_model import DraftModelDrafter
+def _signal_source(config: Config) -> SignalSource | None:
+    """What stands for the drafter in checks: one that does not know the vocabulary yet, or its class."""
+    if isinstance(config.drafter, DraftModelConfig):
+        from dspark.drafters.draft_model import DraftModelDrafter
 
-    assert draft_folder is not None, "a draft model without a folder"
-    _check_vocabulary(_model_config(draft_folder, "drafter.source").vocab_size, model.vocab_size)
-    return None, cast("SignalSource", DraftModelDrafter)  # its class knows what the checks ask
+        return cast("SignalSource", DraftModelDrafter)
+    return build.build_drafter(config.drafter, vocab_size=1)
+
+
+def _drafter(config: Config, model: ModelFacts, draft_folder: Path | None) -> Drafter | None:
+    """The drafter, if it needs no weights; in any case it shares the target's vocabulary."""
+    if isinstance(config.drafter, DraftModelConfig):
+        assert draft_folder is not None, "a draft model without a folder"
+        _check_vocabulary(_model_facts(draft_folder, "drafter.source").vocab_size, model.vocab_size)
+        return None
+    drafter = build.build_drafter(config.drafter, vocab_size=model.vocab_size)
+    _check_vocabulary(None if drafter is None else drafter.vocab_size, model.vocab_size)
+    return drafter
 
 
 def _check_vocabulary(drafter: int | None, target: int) -> None:
@@ -140,9 +155,9 @@ def _check_policy(
         )
 
 
-def _requests(config: Config, folder: Path, model: Any) -> tuple[Request, ...]:
+def _requests(config: Config, folder: Path, model: ModelFacts) -> tuple[Request, ...]:
     """The requests of the workload; none is too long for the target."""
-    context = model.max_position_embeddings
+    context = model.max_context
     limit = config.engine.max_tokens_per_row or context
     if not 2 <= limit <= context:
         raise ValueError(
@@ -161,31 +176,44 @@ def _requests(config: Config, folder: Path, model: Any) -> tuple[Request, ...]:
     for prompt, ids in zip(prompts, prompt_ids, strict=True):
         if len(ids) >= limit:
             raise ValueError(
-                f"workload: prompt {prompt.id!r} of {len(ids)} tokens leaves no room for an answer in {limit} "
-                "tokens: leave long prompts out with workload.max_prompt_chars"
+                f"workload: prompt {prompt.id!r} of {len(ids)} tokens leaves no room for an answer in "
+                f"{limit} tokens: leave long prompts out with workload.max_prompt_chars"
             )
     arrivals = build.build_arrivals(workload, batch_size=config.engine.max_batch_size)
     return tuple(build_requests(prompts, prompt_ids, config.sampling, arrivals))
 
 
-def _model_config(folder: Path, where: str) -> Any:
-    """The text part of the model's configuration, without weights."""
+def _model_facts(folder: Path, where: str) -> ModelFacts:
+    """Vocabulary and context of the model in a folder.
+
+    The file says them, unless they are its architecture's defaults; only then is the library asked,
+    whose configuration classes take a second to import.
+    """
+    written = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    text = written.get("text_config") or written
+    if "vocab_size" in text and "max_position_embeddings" in text:
+        return ModelFacts(vocab_size=text["vocab_size"], max_context=text["max_position_embeddings"])
     from transformers import AutoConfig
 
-    from dspark.models.target import refuse_uncroppable
-
     config = _read(AutoConfig.from_pretrained, folder, where).get_text_config()
-    named(where, refuse_uncroppable, config)
-    return config
+    return ModelFacts(vocab_size=config.vocab_size, max_context=config.max_position_embeddings)
 
 
 def _tokenizer(folder: Path) -> Any:
-    """The folder's tokenizer, or None."""
-    from transformers import AutoTokenizer
+    """The folder's tokenizer, or None.
 
-    if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer_config.json")):
+    Where the folder asks for the plain fast tokenizer, going to it directly is what the library
+    does in the end, a second sooner.
+    """
+    settings = folder / "tokenizer_config.json"
+    if not settings.exists() and not (folder / "tokenizer.json").exists():
         return None
-    return _read(AutoTokenizer.from_pretrained, folder, "target.source")
+    written = json.loads(settings.read_text(encoding="utf-8")) if settings.exists() else {}
+    if written.get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast"):
+        from transformers import PreTrainedTokenizerFast as Tokenizer
+    else:
+        from transformers import AutoTokenizer as Tokenizer
+    return _read(Tokenizer.from_pretrained, folder, "target.source")
 
 
 def _read(read: Callable[[Path], Any], folder: Path, where: str) -> Any:

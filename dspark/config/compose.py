@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import hydra
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
@@ -62,28 +62,25 @@ def parse_entry(text: str) -> PolicyEntry:
     )
 
 
-def compose_policy(
-    entry: PolicyEntry, *, config_name: str, search_path: Sequence[str] = ()
-) -> tuple[str, dict[str, Any]]:
+def compose_policy(entry: PolicyEntry, search_path: Sequence[str] = ()) -> tuple[str, dict[str, Any]]:
     """The label and the plain node of an entry, out of Hydra's present search path.
 
     Args:
         entry: option and overrides.
-        config_name: a primary config to compose with.
         search_path: Hydra overrides that extend the search path.
 
     Raises:
         ValueError: no such option or setting.
     """
-    choice = [*search_path, f"+policy={entry.option}"]
-    defaults = _compose(config_name, choice)
+    choice = [*search_path, f"policy={entry.option}"]
+    defaults = _compose(choice)
     overrides = [f"policy.{override}" for override in entry.overrides]
     if entry.value is not None:
         settings = [key for key in defaults if key != "_target_"]
         if not settings:
             raise ValueError(f"policy {entry.option} has no settings, so {entry.value!r} sets nothing")
         overrides.insert(0, f"policy.{settings[0]}={entry.value}")
-    node = _compose(config_name, [*choice, *overrides]) if overrides else defaults
+    node = _compose([*choice, *overrides]) if overrides else defaults
     return policy_label(entry.option, node, defaults), node
 
 
@@ -108,22 +105,38 @@ def one_line(error: Exception) -> str:
     if isinstance(error, MissingMandatoryValue):
         key = str(error.full_key or str(error).split(": ")[-1])
         return f"{key} is missing: pass {key}=VALUE"
+    if isinstance(error, OverrideParseException):
+        return _unreadable(error)
     cause = error.__cause__ if isinstance(error, HydraException) else error
     parent = getattr(cause, "parent_node", None)
     if "is not in struct" in str(cause) and isinstance(parent, DictConfig):
         return _no_key(str(cause.full_key), [str(key) for key in parent])  # type: ignore[union-attr]
+    group = re.match(r"Could not override '([\w/]+)'\. No match in the defaults list", str(error))
+    if group:
+        return _no_key(group[1], [])
+    ambiguous = re.match(r"Ambiguous value for argument '(.+)'", str(error))
+    if ambiguous:
+        return f"{ambiguous[1]} is several values: --multirun sweeps over them, KEY=[a,b] is a list"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("See https", "full_key:", "object_type="))]
-    override = getattr(error, "override", None)
-    message = "; ".join(told)
-    return f"cannot read {override!r}: {message}" if override and override not in message else message
+    return "; ".join(line for line in lines if not line.startswith(("full_key:", "object_type=")))
+
+
+def _unreadable(error: OverrideParseException) -> str:
+    """Hydra's grammar speaks of tokens; people typed settings."""
+    override = error.override
+    if "=" not in override:
+        return f"cannot read {override!r}: settings are KEY=VALUE"
+    if override.startswith("compare.policies="):
+        return f"cannot read {override!r}: entries with '=' need quotes of their own, as in ['fixed depth=4']"
+    return f"cannot read {override!r}: {error.message.splitlines()[0]}; special characters need quotes"
 
 
 def _no_option(name: str, options: list[str]) -> str:
     group, _, option = name.rpartition("/")
     if not group:
         return f"no primary config {option!r}" + did_you_mean(option, options)
-    return f"{group}={option}: no such {group}{did_you_mean(option, options)}; choices: {', '.join(options)}"
+    hint = did_you_mean(option, options) or ";"
+    return f"{group}={option}: no such {group}{hint} choices: {', '.join(options)}"
 
 
 def _no_key(full_key: str, known: list[str]) -> str:
@@ -132,15 +145,15 @@ def _no_key(full_key: str, known: list[str]) -> str:
         known = [name for name in known if name != "_target_"]
         return f"{where} has no setting {key!r}: it has {', '.join(known)}{did_you_mean(key, known)}"
     known = [name for name in known if name != "hydra"]
-    hint = did_you_mean(key, known) or "; --help lists groups and settings"
     if key == "policy":
-        hint = ": `compare` takes policies as compare.policies=[...]"
+        return "no policy=NAME here: `compare` takes policies as compare.policies=[...]"
+    hint = did_you_mean(key, known) or ": --help lists groups and settings"
     return f"the configuration has no {key!r}{hint}"
 
 
-def _compose(config_name: str, overrides: list[str]) -> dict[str, Any]:
+def _compose(overrides: list[str]) -> dict[str, Any]:
     try:
-        node = hydra.compose(config_name, overrides=overrides).policy
+        node = hydra.compose("run", overrides=overrides).policy  # the command that has the group
     except HydraException as error:
         raise ValueError(one_line(error)) from error
     if not isinstance(node, DictConfig):

@@ -17,6 +17,6 @@ def config_dir() -> Path:
         if (folder / "run.yaml").is_file():
             return folder
     raise ValueError(
-        f"the YAML files of dspark are neither in {_PACKAGE / 'configs'} nor in {_PACKAGE.parent / 'configs'}: "
-        "install it again"
+        f"the YAML files of dspark are neither in {_PACKAGE / 'configs'} nor in "
+        f"{_PACKAGE.parent / 'configs'}: install it again"
     )

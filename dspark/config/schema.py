@@ -8,7 +8,7 @@ the class's own parameters are the schema. So a new policy needs no line in this
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -189,6 +189,10 @@ def parse_config(plain: Mapping[str, Any]) -> Config:
     Raises:
         ValueError: an unknown or missing key, a wrong type, a value out of range; one line each.
     """
+    known = [item.name for item in fields(Config) if item.name != "plain"]
+    for key in plain:
+        if key not in known:
+            raise ValueError(f"the configuration has no {key!r}: it has {', '.join(known)}")
     values = {key: _PARSERS[key](node, key) if key in _PARSERS else node for key, node in plain.items()}
     return construct(Config, {**values, "plain": dict(plain)}, "")
 

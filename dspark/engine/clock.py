@@ -11,7 +11,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PHASES = ("draft", "target", "policy", "verify", "rest")
+PHASES: tuple[str, ...] = ("draft", "target", "policy", "verify", "rest")
 
 
 class Clock(ABC):

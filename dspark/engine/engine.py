@@ -23,7 +23,6 @@ from dspark.policies.check import check_policy
 from dspark.policies.fixed import Fixed
 from dspark.types import Completion, FinishReason, SamplingParams, StepRecord, TokenChunk
 from dspark.verification import Rejection, check_combination
-from dspark.verification.base import SampledRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from dspark.models.target import HFTarget
     from dspark.policies.base import Policy
     from dspark.types import Draft, Request, Signal, StepContext, Verdict
-    from dspark.verification.base import Verification
+    from dspark.verification.base import SampledRow, Verification
 
 PLAIN = Fixed(depth=0)
 GREEDY = SamplingParams()
@@ -85,8 +84,8 @@ class Engine:
         check_policy(policy, drafter, cost_available=cost is not None, any_length_exact=True)
         if drafter is not None and drafter.vocab_size not in (None, target.vocab_size):
             raise ValueError(
-                f"drafter and target must share a vocabulary, got {drafter.vocab_size} and {target.vocab_size} "
-                "entries; use a drafter of the target's family"
+                f"drafter and target must share a vocabulary, got {drafter.vocab_size} and "
+                f"{target.vocab_size} entries; use a drafter of the target's family"
             )
         self.target, self.drafter, self.policy = target, drafter, policy
         self.verification = verification or Rejection()
@@ -116,7 +115,9 @@ class Engine:
         """
         request_id = request.request_id
         if request_id in self.completions or self._scheduler.find(request_id) is not None:
-            raise ValueError(f"request ids must be unique, got {request_id!r} twice; give each request its own id")
+            raise ValueError(
+                f"request ids must be unique, got {request_id!r} twice; give each request its own id"
+            )
         deterministic = self.drafter is None or self.drafter.deterministic
         self.verification.check_params(request.params)
         check_combination(
@@ -260,7 +261,7 @@ class Engine:
         """Emitted tokens of each decode row, and every row's chunk; rows that ended have left."""
         now = self.clock.now_s()
         accepted, following = verdict.accepted.tolist(), verdict.next_token.tolist()
-        candidates = [drafts[i][: accepted[i]] + [following[i]] for i in range(len(batch.decode))]
+        candidates = [[*drafts[i][: accepted[i]], following[i]] for i in range(len(batch.decode))]
         candidates += [[token] for token in following[len(batch.decode) :]]
         for s in batch.decode:
             s.num_decode_steps += 1
@@ -275,9 +276,7 @@ class Engine:
             s.num_cached = len(s.tokens) - 1  # the last token is the next pass's first
             new = tuple(s.tokens[before:])
             if s.finish_reason is None:
-                chunks.append(
-                    TokenChunk(request_id=s.request.request_id, token_ids=new, completion=None)
-                )
+                chunks.append(TokenChunk(request_id=s.request.request_id, token_ids=new, completion=None))
             else:
                 self._leave(s)
                 chunks.append(self._finish(s, new))

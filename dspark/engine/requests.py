@@ -47,8 +47,8 @@ class RequestFactory:
             raise ValueError(f"a prompt needs at least one token, got none in request {name!r}")
         if length >= self._limit:
             raise ValueError(
-                f"prompt {name!r} of {length} tokens leaves no room for an answer in the context of {self._limit}; "
-                "shorten it"
+                f"prompt {name!r} of {length} tokens leaves no room for an answer "
+                f"in the context of {self._limit}; shorten it"
             )
         bad = [t for t in request.prompt_ids if not 0 <= t < self._target.vocab_size]
         if bad:
@@ -57,7 +57,9 @@ class RequestFactory:
                 "encode the prompt with the target's tokenizer"
             )
         if request.params.stop and self._target.tokenizer is None:
-            raise ValueError(f"stop strings need a tokenizer, and {self._target.name} has none; use eos_token_ids")
+            raise ValueError(
+                f"stop strings need a tokenizer, and {self._target.name} has none; use eos_token_ids"
+            )
 
     def sequence(self, request: Request, arrival_s: float) -> Row:
         """The row of a checked request."""
@@ -74,7 +76,9 @@ class RequestFactory:
             arrival_s=arrival_s,
         )
 
-    def requests(self, prompts: Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams]) -> list[Request]:
+    def requests(
+        self, prompts: Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams]
+    ) -> list[Request]:
         """Requests named by their place.
 
         Raises:
@@ -83,7 +87,8 @@ class RequestFactory:
         every = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
         if len(every) != len(prompts):
             raise ValueError(
-                f"give one SamplingParams for all prompts or one a prompt, got {len(every)} for {len(prompts)}"
+                "give one SamplingParams for all prompts or one a prompt, "
+                f"got {len(every)} for {len(prompts)}"
             )
         return [
             Request(request_id=str(i), prompt_ids=self._encode(prompt), params=p)
@@ -95,11 +100,15 @@ class RequestFactory:
         if not isinstance(prompt, str) and all(isinstance(item, int) for item in prompt):
             return tuple(prompt)  # type: ignore[arg-type]
         if tokenizer is None:
-            raise ValueError(f"a text prompt needs a tokenizer, and {self._target.name} has none; give token ids")
+            raise ValueError(
+                f"a text prompt needs a tokenizer, and {self._target.name} has none; give token ids"
+            )
         if isinstance(prompt, str):
             return tuple(tokenizer(prompt)["input_ids"])
         return tuple(
-            tokenizer.apply_chat_template(list(prompt), add_generation_prompt=True, return_dict=True)["input_ids"]
+            tokenizer.apply_chat_template(list(prompt), add_generation_prompt=True, return_dict=True)[
+                "input_ids"
+            ]
         )
 
 

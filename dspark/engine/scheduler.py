@@ -7,10 +7,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dspark.engine.sequence import Sequence
-
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from dspark.engine.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,9 @@ class Scheduler:
 
     def schedule(self) -> Batch:
         """All decode rows, and prompt tokens up to the chunk, oldest request first."""
-        decode = tuple(self.running[slot] for slot in sorted(self.running) if not self.running[slot].in_prefill)
+        decode = tuple(
+            self.running[slot] for slot in sorted(self.running) if not self.running[slot].in_prefill
+        )
         budget = self.prefill_chunk
         prefill = []
         for sequence in self.running.values():  # insertion order is admission order

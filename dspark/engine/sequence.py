@@ -62,17 +62,16 @@ class Sequence:
 
     def commit(self, candidates: list[int], now_s: float) -> int:
         """How many of ``candidates`` were appended: all, or up to the one that ended the request."""
-        for count, token in enumerate(candidates, start=1):
+        before = len(self.tokens)
+        for token in candidates:
             self.tokens.append(token)
             self.finish_reason = self._ending(token)
             if self.finish_reason is not None:
                 break
-        else:
-            count = len(candidates)
         if self.first_token_s is None:
             self.first_token_s = now_s
         self.last_token_s = now_s
-        return count
+        return len(self.tokens) - before
 
     def _ending(self, token: int) -> FinishReason | None:
         params = self.request.params

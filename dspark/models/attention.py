@@ -26,9 +26,21 @@ if TYPE_CHECKING:
 NAME = "dspark"
 EXACT_NAME = "dspark_exact"
 _HARMLESS = frozenset(
-    "dropout position_ids use_cache output_attentions output_hidden_states return_dict "
-    "cache_position is_causal past_key_values cache position_embeddings logits_to_keep "
-    "output_router_logits".split()
+    {
+        "cache",
+        "cache_position",
+        "dropout",
+        "is_causal",
+        "logits_to_keep",
+        "output_attentions",
+        "output_hidden_states",
+        "output_router_logits",
+        "past_key_values",
+        "position_embeddings",
+        "position_ids",
+        "return_dict",
+        "use_cache",
+    }
 )
 """Keywords that models pass along and that change nothing in a causal pass over our cache."""
 
@@ -46,7 +58,7 @@ def _no_mask(*args: Any, **kwargs: Any) -> None:
 
 
 def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: None, **kwargs: Any):
-    """Outputs [1, P, H, D] through ``scaled_dot_product_attention``; explicit products for soft cap and sinks."""
+    """Outputs [1, P, H, D] through ``scaled_dot_product_attention``, or plain products where it cannot."""
     return _attend(module, query, key, value, kwargs, _attend_sdpa)
 
 
@@ -55,7 +67,9 @@ def _attend_exactly(module: nn.Module, query: Tensor, key: Tensor, value: Tensor
     return _attend(module, query, key, value, kwargs, attend_exact)
 
 
-def _attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, kwargs: dict[str, Any], backend: Any):
+def _attend(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, kwargs: dict[str, Any], backend: Any
+):
     layout: PassLayout = kwargs.pop("dspark_layout")
     window, softcap = kwargs.pop("sliding_window", None), kwargs.pop("softcap", None)
     sinks, scaling = kwargs.pop("s_aux", None), kwargs.pop("scaling", None)
@@ -68,7 +82,9 @@ def _attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, kwargs
         )
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     count, cache = layout.num_tokens, layout.cache
-    cache.write(layer, layout.write_index, key[0, :, :count].transpose(0, 1), value[0, :, :count].transpose(0, 1))
+    cache.write(
+        layer, layout.write_index, key[0, :, :count].transpose(0, 1), value[0, :, :count].transpose(0, 1)
+    )
     layout.layers_seen.add(layer)
     flat = query[0].transpose(0, 1)
     scale = flat.shape[-1] ** -0.5 if scaling is None else scaling
@@ -102,7 +118,9 @@ def _attend_sdpa(
     if softcap is not None or sinks is not None:
         return attend_explicit(query, keys, values, bias, scale, softcap, sinks)
     grouped = query.shape[1] != keys.shape[1]
-    return F.scaled_dot_product_attention(query, keys, values, attn_mask=bias, scale=scale, enable_gqa=grouped)
+    return F.scaled_dot_product_attention(
+        query, keys, values, attn_mask=bias, scale=scale, enable_gqa=grouped
+    )
 
 
 def attend_explicit(

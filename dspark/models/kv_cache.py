@@ -81,7 +81,9 @@ class KVCache:
 
     def reserve(self, slot: int, num_tokens: int) -> bool:
         """True once the slot owns pages for ``num_tokens``; False, and no change, if none are left."""
-        assert num_tokens <= self.max_tokens, f"slot {slot} would hold {num_tokens} > {self.max_tokens} tokens"
+        assert num_tokens <= self.max_tokens, (
+            f"slot {slot} would hold {num_tokens} > {self.max_tokens} tokens"
+        )
         missing = -(-num_tokens // self.page_size) - len(self._tables[slot])
         if missing > len(self._free):
             return False

@@ -129,7 +129,9 @@ def _is_invariant(shape: tuple[int, int], multiple: int, generator: torch.Genera
     x = torch.randn(13 * multiple, inputs, generator=generator)
     whole = F.linear(x, weight)
     return all(
-        torch.equal(F.linear(x[offset : offset + n * multiple], weight), whole[offset : offset + n * multiple])
+        torch.equal(
+            F.linear(x[offset : offset + n * multiple], weight), whole[offset : offset + n * multiple]
+        )
         for n in (1, 2, 3, 5, 12)
         for offset in (0, 1, 3)
     )

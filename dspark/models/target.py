@@ -7,6 +7,8 @@ of its forward stays its own code. A probe pass at load proves that every layer 
 
 from __future__ import annotations
 
+import contextlib
+import io
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -83,8 +85,8 @@ class HFTarget(Target):
         """
         if max_tokens > self.max_context:
             raise ValueError(
-                f"rows of {max_tokens} tokens do not fit the context of {self.name}, which is {self.max_context}; "
-                "ask for fewer tokens"
+                f"rows of {max_tokens} tokens do not fit the context of {self.name}, "
+                f"which is {self.max_context}; ask for fewer tokens"
             )
         return KVCache(
             self.cache_shape,
@@ -124,24 +126,31 @@ class HFTarget(Target):
         missing = set(range(self.cache_shape.num_layers)) - layout.layers_seen
         if missing:
             raise ValueError(
-                f"the target {self.name} ({type(self.model).__name__}) does not attend through the registered "
-                f"function in layers {sorted(missing)}, so its cache cannot be rewound; use another target"
+                f"the target {self.name} ({type(self.model).__name__}) does not attend through the "
+                f"registered function in layers {sorted(missing)}, so its cache cannot be rewound; "
+                "use another target"
             )
         if self.numerics == "invariant":
             self._probe_invariance()
 
     def _probe_invariance(self) -> None:
-        """Compare rows in a crowd with their solo runs, bit by bit (experts, say, may see other row counts)."""
+        """Compare rows in a crowd with their solo runs bit by bit; experts, say, see other row counts."""
         generator = torch.Generator().manual_seed(0)
         tokens = torch.randint(self.vocab_size, (3, 13), generator=generator).tolist()
         cache = self.new_cache(3, 13)
-        start = [PassRow(slot=i, start=0, token_ids=row[: 4 + i], num_logits=0) for i, row in enumerate(tokens)]
+        start = [
+            PassRow(slot=i, start=0, token_ids=row[: 4 + i], num_logits=0) for i, row in enumerate(tokens)
+        ]
         self._run(start, cache)
-        crowd = [PassRow(slot=i, start=4 + i, token_ids=row[4 + i :], num_logits=1) for i, row in enumerate(tokens)]
+        crowd = [
+            PassRow(slot=i, start=4 + i, token_ids=row[4 + i :], num_logits=1) for i, row in enumerate(tokens)
+        ]
         together, _ = self._run(crowd, cache)
         for i, row in enumerate(tokens):
             for at in range(4 + i, 13):
-                alone, _ = self._run([PassRow(slot=i, start=at, token_ids=row[at : at + 1], num_logits=1)], cache)
+                alone, _ = self._run(
+                    [PassRow(slot=i, start=at, token_ids=row[at : at + 1], num_logits=1)], cache
+                )
             if not torch.equal(alone[0], together[i]):
                 raise ValueError(
                     f"numerics=invariant needs layers that treat a row alike in any pass, and {self.name} "
@@ -176,10 +185,13 @@ def load_target(
     refuse_uncroppable(config.get_text_config())
     attention.register()
     implementation = attention.EXACT_NAME if numerics == "invariant" else attention.NAME
-    model = AutoModelForCausalLM.from_pretrained(
-        path, config=config, dtype=getattr(torch, dtype), attn_implementation=implementation
-    )
-    model.eval().requires_grad_(False).to(where)
+    # the loader draws a progress bar on stderr, whatever the verbosity is
+    with contextlib.redirect_stderr(io.StringIO()):
+        model = AutoModelForCausalLM.from_pretrained(
+            path, config=config, dtype=getattr(torch, dtype), attn_implementation=implementation
+        )
+    model.eval().requires_grad_(False)
+    torch.nn.Module.to(model, where)
     has_tokenizer = any((path / file).exists() for file in ("tokenizer.json", "tokenizer_config.json"))
     tokenizer = AutoTokenizer.from_pretrained(path) if has_tokenizer else None
     return HFTarget(model, tokenizer, name=name or path.name, numerics=numerics, thresholds=thresholds)
@@ -201,7 +213,9 @@ def resolve_device(device: str) -> torch.device:
 def refuse_uncroppable(config: Any) -> None:
     """Raise ValueError for models whose state cannot be rewound to an earlier token."""
     kinds = set(getattr(config, "layer_types", None) or ()) - _CROPPABLE_LAYERS
-    recurrent = [key for key in ("ssm_state_size", "mamba_d_state", "linear_num_key_heads") if hasattr(config, key)]
+    recurrent = [
+        key for key in ("ssm_state_size", "mamba_d_state", "linear_num_key_heads") if hasattr(config, key)
+    ]
     if kinds or recurrent or getattr(config, "is_encoder_decoder", False):
         what = ", ".join(sorted(kinds) or recurrent or ["encoder-decoder"])
         raise ValueError(
@@ -223,4 +237,3 @@ def _eos_token_ids(model: Any) -> tuple[int, ...]:
     if ids is None:
         ids = model.config.get_text_config().eos_token_id
     return () if ids is None else tuple(ids) if isinstance(ids, (list, tuple)) else (int(ids),)
-

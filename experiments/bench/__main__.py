@@ -17,7 +17,7 @@ from dspark.models.sources import resolve_source
 from dspark.models.target import load_target
 from dspark.workload.prompts import PromptSpec, encode_prompts, load_prompts
 from experiments.bench import contenders as sides
-from experiments.bench.measure import Measurement, measure, machine
+from experiments.bench.measure import Measurement, machine, measure
 from experiments.bench.ratios import Ratio, ratios
 
 
@@ -72,7 +72,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def _prompts(target, count: int) -> list[list[int]]:  # noqa: ANN001
+def _prompts(target, count: int) -> list[list[int]]:
     prompts = load_prompts(PromptSpec(num_requests=count))
     return [list(ids) for ids in encode_prompts(prompts, target.tokenizer, max_context=target.max_context)]
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from dspark.drafters import draft_model
 from dspark.drafters.base import DraftBatch
 from dspark.drafters.draft_model import DraftModelDrafter
@@ -9,7 +10,6 @@ from dspark.models.base import PassRow, Target
 from dspark.types import NO_TOKEN, SamplingParams, Signal
 from dspark.verification import Rejection
 from dspark.verification.base import SampledRow
-
 from tests.engine.tools import load, random_prompts
 
 
@@ -152,7 +152,9 @@ def test_q_is_what_was_sampled_from_and_signals_follow_the_definition(model):
     for i, row in enumerate(rows):
         cache = model.new_cache(1, len(row))
         logits = model.forward([PassRow(slot=0, start=0, token_ids=row, num_logits=1)], cache)[0].double()
-        torch.testing.assert_close(draft.q[i, 0].double(), torch.softmax(logits / 0.7, -1), atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(
+            draft.q[i, 0].double(), torch.softmax(logits / 0.7, -1), atol=1e-6, rtol=1e-4
+        )
         p = torch.softmax(logits, -1)
         top = logits.sort(descending=True).values
         wanted = {

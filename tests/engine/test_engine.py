@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from dspark.drafters.draft_model import DraftModelDrafter
 from dspark.drafters.ngram import NgramDrafter
 from dspark.drafters.synthetic import SyntheticDrafter
@@ -10,7 +11,6 @@ from dspark.policies.confidence import Confidence
 from dspark.policies.fixed import Fixed
 from dspark.types import FinishReason, Request, SamplingParams, Signal
 from dspark.verification import Coupled, Greedy, SyntheticAcceptance
-
 from tests.engine.tools import Jagged, load, outputs, random_prompts, rows_of
 
 PROMPTS = random_prompts(5)
@@ -24,7 +24,9 @@ def target(tiny_llama):
 def test_generate_takes_text_ids_and_chat_messages(target):
     engine = Engine(target)
     chat = [{"role": "user", "content": "hi"}]
-    ids = target.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
+    ids = target.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)[
+        "input_ids"
+    ]
     text, same, messages, rendered = engine.generate(
         ["abc", [97, 98, 99], chat, ids], SamplingParams(max_new_tokens=6)
     )
@@ -165,7 +167,9 @@ class TestRefusals:
 
     def test_missing_signal_names_both(self, target):
         policy = Confidence(depth=3, threshold=0.5, signal=Signal.CONFIDENCE, survival=False)
-        with pytest.raises(ValueError, match="needs the signal confidence, which the drafter draft_model does not"):
+        with pytest.raises(
+            ValueError, match="needs the signal confidence, which the drafter draft_model does not"
+        ):
             Engine(target, DraftModelDrafter(target), policy)
 
     def test_prompts(self, target):
@@ -176,7 +180,9 @@ class TestRefusals:
             engine.generate([[1] * 512])
         with pytest.raises(ValueError, match=r"token ids must be in \[0, 259\), got 259"):
             engine.generate([[259]])
-        with pytest.raises(ValueError, match="one SamplingParams for all prompts or one a prompt, got 2 for 1"):
+        with pytest.raises(
+            ValueError, match="one SamplingParams for all prompts or one a prompt, got 2 for 1"
+        ):
             engine.generate([[1]], [SamplingParams()] * 2)
 
     def test_request_ids_are_unique(self, target):

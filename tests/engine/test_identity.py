@@ -4,6 +4,8 @@ import dataclasses
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
+
 from dspark.drafters.draft_model import DraftModelDrafter
 from dspark.drafters.ngram import NgramDrafter
 from dspark.drafters.synthetic import SyntheticDrafter
@@ -13,8 +15,6 @@ from dspark.policies.confidence import Confidence
 from dspark.policies.fixed import Fixed
 from dspark.types import SamplingParams, Signal
 from dspark.verification import Coupled, Greedy, Rejection
-from transformers import AutoModelForCausalLM
-
 from tests.engine.tools import HalfTrim, Jagged, load, outputs, random_prompts, rows_of
 
 PROMPTS = random_prompts(7)
@@ -75,7 +75,9 @@ def test_drafter_and_policy_do_not_change_the_text(target, draft_target, referen
 
 @pytest.mark.parametrize("batch_size", [1, 2, 7])
 @pytest.mark.parametrize("chunk", [5, 512])
-def test_batch_size_and_prefill_chunks_do_not_change_the_text(target, draft_target, reference, batch_size, chunk):
+def test_batch_size_and_prefill_chunks_do_not_change_the_text(
+    target, draft_target, reference, batch_size, chunk
+):
     for kind, params in (("greedy", GREEDY), ("sampled", SAMPLED)):
         engine = Engine(
             target,
@@ -89,7 +91,9 @@ def test_batch_size_and_prefill_chunks_do_not_change_the_text(target, draft_targ
 
 
 def test_admission_order_and_neighbours_do_not_change_the_text(target, reference):
-    engine = Engine(target, NgramDrafter(min_n=1, max_n=3), Fixed(depth=4), verification=Coupled(), max_batch_size=3)
+    engine = Engine(
+        target, NgramDrafter(min_n=1, max_n=3), Fixed(depth=4), verification=Coupled(), max_batch_size=3
+    )
     requests = engine._requests.requests(PROMPTS, SAMPLED)
     order = torch.randperm(len(requests), generator=torch.Generator().manual_seed(1)).tolist()
     list(engine.run([requests[i] for i in order]))
@@ -106,7 +110,9 @@ def test_confidence_policy_does_not_change_the_text(target, draft_target, refere
 
 def test_greedy_text_is_the_same_under_every_rule(target, draft_target, reference):
     for rule in (Greedy(), Rejection(), Coupled()):
-        engine = Engine(target, DraftModelDrafter(draft_target), Jagged(), verification=rule, max_batch_size=4)
+        engine = Engine(
+            target, DraftModelDrafter(draft_target), Jagged(), verification=rule, max_batch_size=4
+        )
         assert outputs(engine, PROMPTS, GREEDY)[0] == reference["greedy"]
 
 
@@ -122,7 +128,9 @@ def test_greedy_text_is_what_transformers_generates(tiny_llama, reference):
 
 def test_greedy_and_sampled_rows_of_one_batch_each_equal_their_solo_run(target, draft_target, reference):
     params = [GREEDY if i % 2 else SAMPLED for i in range(len(PROMPTS))]
-    engine = Engine(target, DraftModelDrafter(draft_target), Jagged(), verification=Coupled(), max_batch_size=7)
+    engine = Engine(
+        target, DraftModelDrafter(draft_target), Jagged(), verification=Coupled(), max_batch_size=7
+    )
     got, _ = outputs(engine, PROMPTS, params)
     assert got == [reference["greedy" if i % 2 else "sampled"][i] for i in range(len(PROMPTS))]
 

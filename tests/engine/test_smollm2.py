@@ -2,6 +2,9 @@
 
 import pytest
 import torch
+from scipy.stats import chisquare
+from transformers import AutoModelForCausalLM
+
 from dspark.drafters.draft_model import DraftModelDrafter
 from dspark.drafters.ngram import NgramDrafter
 from dspark.engine.engine import Engine
@@ -11,12 +14,13 @@ from dspark.policies.fixed import Fixed
 from dspark.sampling import Position, distribution
 from dspark.types import SamplingParams
 from dspark.verification import Block, Coupled, Rejection
-from scipy.stats import chisquare
-from transformers import AutoModelForCausalLM
-
 from tests.engine.tools import Jagged, outputs, rows_of
 
-TEXTS = ("The capital of France is", "def add(a, b):\n    return", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 2, 3, 4,")
+TEXTS = (
+    "The capital of France is",
+    "def add(a, b):\n    return",
+    "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 2, 3, 4,",
+)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +79,11 @@ def test_sampled_tokens_follow_the_targets_law(target, rule, count):
     batch = 100
     params = SamplingParams(max_new_tokens=3, temperature=0.8, top_k=6, ignore_eos=True)
     engine = Engine(
-        target, DraftModelDrafter(Flattened(target)), Fixed(depth=2), verification=rule(), max_batch_size=batch
+        target,
+        DraftModelDrafter(Flattened(target)),
+        Fixed(depth=2),
+        verification=rule(),
+        max_batch_size=batch,
     )
     got, records = outputs(engine, [prompt] * count, params)
     drafted = sum(row.verified for row in rows_of(records))

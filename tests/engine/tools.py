@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+
 from dspark.drafters.base import Drafter
 from dspark.engine.engine import Engine
 from dspark.models.target import HFTarget, load_target
 from dspark.policies.base import Policy
 from dspark.types import NO_TOKEN, Draft, LosslessClass, SamplingParams
-
 
 
 def load(folder, numerics="invariant") -> HFTarget:

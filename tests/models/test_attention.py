@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from dspark.models.attention import _attend_sdpa, attend_explicit
 from dspark.models.attention_exact import _exp, _tanh, attend_exact
 from dspark.models.base import PassRow

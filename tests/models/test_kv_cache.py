@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from dspark.models.kv_cache import CacheShape, KVCache
 
 SHAPE = CacheShape(num_layers=2, num_kv_heads=3, head_dim=4, value_dim=4)

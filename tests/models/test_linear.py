@@ -3,6 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
+
 from dspark.models.linear import (
     RowLinear,
     RowThresholds,
@@ -11,7 +13,6 @@ from dspark.models.linear import (
     measure_thresholds,
     transposed_linear,
 )
-from torch import nn
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 8, 33])

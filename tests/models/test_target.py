@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, MambaConfig
+
 from dspark.models.base import PassRow
 from dspark.models.synthetic import make_synthetic_target
 from dspark.models.target import load_target, refuse_uncroppable, resolve_device
-from transformers import AutoModelForCausalLM, MambaConfig
 
 FAMILIES = ["llama", "qwen3", "gemma2", "gemma3"]
 NEW = [1, 8, 3, 5, 40]
