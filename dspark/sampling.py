@@ -1,7 +1,7 @@
 """The one distribution that tokens are drafted from, verified against and emitted from.
 
 Order: repetition penalty, forbidden end tokens (``min_new_tokens``), temperature, top-k, top-p,
-softmax. ``process`` is a pure function of the logits and the tokens before the position, so
+softmax. Each step is a pure function of the logits and the tokens before the position, so
 rejected drafts leave no trace in any penalty.
 """
 
@@ -152,10 +152,9 @@ def inverse_cdf(p: Tensor, u: Tensor) -> Tensor:
     Sums run in float64; an entry of probability 0 is never returned.
     """
     cdf = p.double().cumsum(-1)
-    total = cdf[:, -1:].contiguous()
-    token = torch.searchsorted(cdf, u.double()[:, None] * total, right=True)
-    # the product can round up to the total: the last interval is the one that reaches it first
-    return torch.minimum(token, torch.searchsorted(cdf, total)).squeeze(1)
+    # below the total also when rounded: u is at most 1 - 2**-53
+    goal = u.double()[:, None] * cdf[:, -1:]
+    return torch.searchsorted(cdf, goal, right=True).squeeze(1)
 
 
 def race(p: Tensor, exponentials: Tensor) -> Tensor:

@@ -138,6 +138,14 @@ class TestCuts:
         law = _law(logits, [_position(SamplingParams(temperature=1.0, top_k=3))])
         assert (law[0] > 0).tolist() == [True, True, False, False, True]
 
+    def test_lower_ids_win_among_equals_that_fill_the_first_candidates(self) -> None:
+        """The cut falls on the last candidate looked at, and its equals lie behind it."""
+        logits = torch.full((1, 500), -3.0)
+        logits[0, :200] = 0.0
+        logits[0, 300:310] = 5.0
+        law = _law(logits, [_position(SamplingParams(temperature=1.0, top_k=128))])
+        assert (law[0] > 0).nonzero().flatten().tolist() == [*range(118), *range(300, 310)]
+
     def test_a_small_probability_within_top_k_stays(self) -> None:
         logits = torch.tensor([[0.0, -60.0, -70.0]])
         law = _law(logits, [_position(SamplingParams(temperature=1.0, top_k=2))])
@@ -247,7 +255,9 @@ class TestInverseCdf:
         p[torch.rand(2000, 31, generator=generator) < 0.6] = 0
         p[:, [0, -1]] = 0
         p[:, 15] += 1e-12
+        p[500:] *= torch.rand(1500, 1, generator=generator)
         tokens = inverse_cdf(p, torch.full((2000,), u, dtype=torch.float64))
+        assert (tokens < 31).all()
         assert (p.gather(1, tokens[:, None]) > 0).all()
 
     def test_a_tail_too_small_to_move_the_sum(self) -> None:

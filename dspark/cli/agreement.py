@@ -44,8 +44,8 @@ def compare_tokens(session: Session, cells: Sequence[Cell], baseline: str | None
         return Agreement(lines=[line], record=record)
     if temperature > 0 and not rule.unbiased_for_class_d:
         line = (
-            f"tokens differ between cells, as they may: at temperature {temperature}, verification {rule.name} "
-            "draws other samples of the same law when depths differ; verification=coupled draws the same"
+            f"tokens differ between cells, as they may: at temperature {temperature} verification {rule.name}"
+            " draws other samples of the same law when depths differ; verification=coupled draws the same"
         )
         return Agreement(lines=[line], record=record)
     differing = [cell for cell in ordered if hashes[cell] != hashes[reference]]

@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
 
+_PLURAL = {bool: "true or false", int: "whole numbers", float: "numbers", str: "texts", Path: "paths"}
 _PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", Path: "a path"}
 
 
@@ -90,13 +91,15 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         return kind(value)
     if kind in _PLAIN or kind is type(None):
         return _convert_plain(value, kind, where)
-    if isinstance(kind, type) and issubclass(kind, Mapping) and isinstance(value, Mapping):
+    is_mapping = isinstance(kind, type) and issubclass(kind, Mapping)
+    if is_mapping and isinstance(value, Mapping):
         key_hint, value_hint = arguments or (Any, Any)
         return {
             convert(key, key_hint, f"{where}'s key"): convert(item, value_hint, _join(where, key))
             for key, item in value.items()
         }
-    if isinstance(kind, type) and issubclass(kind, Collection) and isinstance(value, list | tuple):
+    is_sequence = isinstance(kind, type) and issubclass(kind, Collection) and not is_mapping
+    if is_sequence and isinstance(value, list | tuple):
         return _convert_sequence(value, kind, arguments, where)
     if not isinstance(kind, type) or isinstance(value, kind):
         return value  # an annotation that says nothing about plain values
@@ -165,8 +168,8 @@ def _describe(hint: Any) -> str:
     if isinstance(kind, type) and (issubclass(kind, Mapping) or dataclasses.is_dataclass(kind)):
         return "a mapping"
     if isinstance(kind, type) and issubclass(kind, Collection):
-        item = f" of {_describe(arguments[0])} each" if arguments and arguments[0] in _PLAIN else ""
-        return f"a list{item}"
+        items = _PLURAL.get(arguments[0]) if arguments else None
+        return f"a list of {items}" if items else "a list"
     return str(hint)
 
 

@@ -278,9 +278,9 @@ class TestSelect:
 def test_numbers_of_a_row_do_not_depend_on_its_company(law: AcceptanceLaw, rule: Rule) -> None:
     """A lone row of a large vocabulary might be summed in parts by several threads; bitwise all the same."""
     generator = torch.Generator().manual_seed(0)
-    p = torch.randn(12, 49_152, generator=generator).softmax(-1)
-    q = torch.randn(4, 2, 49_152, generator=generator).softmax(-1)
-    tokens = torch.randint(49_152, (4, 2), generator=generator)
+    p = torch.randn(48, 49_152, generator=generator).softmax(-1)
+    q = torch.randn(16, 2, 49_152, generator=generator).softmax(-1)
+    tokens = torch.randint(49_152, (16, 2), generator=generator)
 
     def acceptance(rows: slice) -> torch.Tensor:
         count = len(tokens[rows])
@@ -297,8 +297,8 @@ def test_numbers_of_a_row_do_not_depend_on_its_company(law: AcceptanceLaw, rule:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        together = acceptance(slice(0, 4))
-        assert torch.equal(together, torch.cat([acceptance(slice(i, i + 1)) for i in range(4)]))
+        together = acceptance(slice(0, 16))
+        assert torch.equal(together, torch.cat([acceptance(slice(i, i + 1)) for i in range(16)]))
     finally:
         torch.set_num_threads(before)
 
