@@ -36,10 +36,13 @@ class Signal(StrEnum):
     MARGIN = "margin"  # largest minus second largest draft logit
     CONFIDENCE = "confidence"  # a head's estimate of the conditional acceptance c_k
     TOKEN_PROBABILITY = "token_probability"  # q(x_k|x_<k) of the drawn token
+    DIVERGENCE = "divergence"  # KL(q || p) in nats; known from the target's pass, once it is past
 
     @property
     def knowledge(self) -> Knowledge:
         """What the signal may have looked at (design: classes of losslessness)."""
+        if self is Signal.DIVERGENCE:
+            return Knowledge.PAST
         return Knowledge.SAMPLED_TOKEN if self is Signal.TOKEN_PROBABILITY else Knowledge.PRE_TOKEN
 
 
@@ -173,6 +176,8 @@ class Verdict:
     accepted: Tensor  # [B]
     next_token: Tensor  # [B] the recovered token, or the bonus token where all were accepted
     step_time_s: float = 0.0  # seconds from the start of the step up to this verdict
+    draft: Draft | None = None  # what was drafted for these rows; None if nothing was
+    divergence: Tensor | None = None  # float [B, K], NaN where not verified; if a policy needs it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,7 +71,10 @@ def _job(invocation: Invocation) -> int:
     from dspark.cli.session import open_session
 
     with open_session(invocation, prepared) as session:
-        _measure_cells(session, config.compare, baseline)
+        try:
+            _measure_cells(session, config.compare, baseline)
+        finally:  # what has been measured is readable whatever happened
+            _write_summary(session, config.compare, baseline, complete=False)
         return _finish(session, config.compare, baseline)
 
 

@@ -21,8 +21,9 @@ from dspark.engine.requests import Prompt, RequestFactory, sampled_row
 from dspark.engine.scheduler import Scheduler
 from dspark.policies.check import check_policy
 from dspark.policies.fixed import Fixed
-from dspark.types import Completion, FinishReason, SamplingParams, StepRecord, TokenChunk
+from dspark.types import Completion, FinishReason, SamplingParams, Signal, StepRecord, TokenChunk
 from dspark.verification import Rejection, check_combination
+from dspark.verification.divergence import divergence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from dspark.models.kv_cache import KVCache
     from dspark.models.target import HFTarget
     from dspark.policies.base import Policy
-    from dspark.types import Draft, Request, Signal, StepContext, Verdict
+    from dspark.types import Draft, Request, StepContext, Verdict
     from dspark.verification.base import SampledRow, Verification
 
 PLAIN = Fixed(depth=0)
@@ -180,7 +181,12 @@ class Engine:
         contexts = [len(s.tokens) for s in batch.decode]
         emitted, chunks = self._commit(batch, tokens, verdict)
         timer.lap("rest")
-        decode_verdict = replace(_head(verdict, len(batch.decode)), step_time_s=timer.elapsed_s)
+        decode_verdict = replace(
+            _head(verdict, len(batch.decode)),
+            step_time_s=timer.elapsed_s,
+            draft=draft,
+            divergence=self._divergence(sampled[: len(batch.decode)], draft, lengths, logits),
+        )
         if batch.decode:
             self._state = self.policy.observe(ctx, decode_verdict, self._state)
         timer.lap("policy")
@@ -254,6 +260,14 @@ class Engine:
     def _forward(self, rows: list) -> Tensor:
         assert self._cache is not None, "a pass without a cache"
         return self.target.forward(rows, self._cache)
+
+    def _divergence(
+        self, rows: list[SampledRow], draft: Draft | None, lengths: Tensor, logits: Tensor
+    ) -> Tensor | None:
+        """KL(q || p) of the verified positions, if the policy wants to learn from it."""
+        if draft is None or Signal.DIVERGENCE not in self.policy.needs:
+            return None
+        return divergence(rows, draft, lengths, logits)
 
     def _commit(
         self, batch: Batch, drafts: list[list[int]], verdict: Verdict

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 Mode = Literal["online", "offline"]
 
-_INIT_TIMEOUT_S = 10
+_INIT_TIMEOUT_S = {"online": 10, "offline": 60}  # offline only waits for a busy machine
 _NOT_A_NAME = re.compile(r"[^\w./-]+")
 _TABLE = ("policy", "drafter", "verification", "batch_size", "workload", "numerics", "num_requests")
 _NUMBERS = (
@@ -117,17 +117,18 @@ class WandbTracker(Tracker):
             "config": dict(config),
         }
         try:
-            self._run = wandb.init(mode=mode, settings=_settings(wandb), **arguments)
+            self._run = wandb.init(mode=mode, settings=_settings(wandb, mode), **arguments)
         except (wandb.Error, OSError) as error:
             reason = str(error).strip().split("\n")[0]
-            if not may_fall_back:
+            if mode == "offline" or not may_fall_back:
                 raise ValueError(
-                    f"tracker: Weights & Biases cannot be reached ({reason}); "
+                    f"tracker: Weights & Biases cannot start {mode} ({reason}); "
                     "use tracker.mode=offline or tracker=none"
                 ) from error
             logger.warning("Weights & Biases cannot be reached (%s): tracking offline", reason)
-            wandb.teardown()  # the failed attempt holds the run's id
-            self._run = wandb.init(mode="offline", settings=_settings(wandb), **{**arguments, "resume": None})
+            (run_dir / "wandb" / "run_id").unlink()  # the failed attempt still holds it
+            arguments.update(id=_run_id(run_dir), resume=None)
+            self._run = wandb.init(mode="offline", settings=_settings(wandb, "offline"), **arguments)
 
     def step(self, group: str, step: StepRecord) -> None:
         """Keep the step's numbers until ``flush``."""
@@ -187,7 +188,7 @@ def step_numbers(step: StepRecord) -> dict[str, float]:
     return numbers
 
 
-def _settings(wandb: Any) -> Any:
+def _settings(wandb: Any, mode: Mode) -> Any:
     """Quiet, and without the background samplers that would share the cores with the run."""
     return wandb.Settings(
         silent=True,
@@ -197,7 +198,7 @@ def _settings(wandb: Any) -> Any:
         disable_git=True,
         disable_code=True,
         disable_job_creation=True,
-        init_timeout=_INIT_TIMEOUT_S,
+        init_timeout=_INIT_TIMEOUT_S[mode],
     )
 
 

@@ -6,11 +6,10 @@ import re
 from typing import TYPE_CHECKING, Protocol
 
 from dspark.policies.base import require_depth
-from dspark.types import LosslessClass
+from dspark.types import LosslessClass, Signal
 
 if TYPE_CHECKING:
     from dspark.policies.base import Policy
-    from dspark.types import Signal
 
 
 class SignalSource(Protocol):
@@ -49,7 +48,7 @@ def check_policy(
                 " choose one, or depth 0"
             )
         return
-    missing = ", ".join(sorted(policy.needs - drafter.signals))
+    missing = ", ".join(sorted(policy.needs - drafter.signals - {Signal.DIVERGENCE}))
     if missing:
         given = ", ".join(sorted(drafter.signals)) or "none"
         raise ValueError(

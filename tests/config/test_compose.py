@@ -64,7 +64,11 @@ def test_entries_that_mean_nothing_are_refused(text: str) -> None:
         ("confidence", "confidence", {"threshold": 0.4}),
         ("confidence 0.6", "confidence 0.6", {"threshold": 0.6}),
         ("confidence depth=3 threshold=0.5", "confidence 0.5 depth=3", {"depth": 3, "threshold": 0.5}),
-        ("batch_table [[1,8,4],[9,9,0]]", "batch_table [[1,8,4],[9,9,0]]", {"ranges": [[1, 8, 4], [9, 9, 0]]}),
+        (
+            "batch_table [[1,8,4],[9,9,0]]",
+            "batch_table [[1,8,4],[9,9,0]]",
+            {"ranges": [[1, 8, 4], [9, 9, 0]]},
+        ),
     ],
 )
 @pytest.mark.usefixtures("hydra_ready")
@@ -84,7 +88,10 @@ def test_labels_show_what_differs() -> None:
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        (["policy=fixd"], "policy=fixd: no such policy; did you mean 'fixed'? choices: batch_table, confidence, fixed"),
+        (
+            ["policy=fixd"],
+            "policy=fixd: no such policy; did you mean 'fixed'? choices: batch_table, confidence, fixed",
+        ),
         (["policy=xyz"], "policy=xyz: no such policy; choices: batch_table, confidence, fixed"),
         (["policy.dept=3"], "policy has no setting 'dept': it has depth; did you mean 'depth'?"),
         (["sampling.temprature=1"], "did you mean 'temperature'?"),

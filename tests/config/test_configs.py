@@ -92,7 +92,8 @@ def test_the_common_nodes_list_every_field() -> None:
 
 @pytest.mark.parametrize(
     ("command", "group", "option"),
-    [("run", *each) for each in IN_GROUPS] + [("compare", *each) for each in IN_GROUPS if each[0] != "policy"],
+    [("run", *each) for each in IN_GROUPS]
+    + [("compare", *each) for each in IN_GROUPS if each[0] != "policy"],
 )
 @pytest.mark.usefixtures("hydra_ready")
 def test_an_option_composes_into_a_typed_config(command: str, group: str, option: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,7 @@ class Outer:
 class Plain:
     """A class without dataclass, as drafters are."""
 
-    def __init__(self, min_n: int = 1, *, rates: Sequence[float] = (0.5,), anything=None) -> None:  # noqa: ANN001
+    def __init__(self, min_n: int = 1, *, rates: Sequence[float] = (0.5,), anything=None) -> None:
         self.min_n, self.rates, self.anything = min_n, rates, anything
 
 
@@ -96,9 +97,8 @@ def test_values_of_the_right_type(value: Any, hint: Any, expected: Any) -> None:
     ],
 )
 def test_values_of_a_wrong_type_are_named(value: Any, hint: Any, message: str) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         convert(value, hint, "x")
-    assert str(caught.value) == message
 
 
 def test_construct_builds_nested_dataclasses() -> None:
@@ -110,15 +110,17 @@ def test_construct_builds_nested_dataclasses() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"depth": 1, "inner": {"siez": 2}}, "o.inner has no setting 'siez': it has size; did you mean 'size'?"),
+        (
+            {"depth": 1, "inner": {"siez": 2}},
+            "o.inner has no setting 'siez': it has size; did you mean 'size'?",
+        ),
         ({"rate": 1.0}, "o.depth is missing: set it, or take an option that does"),
         ({"depth": -1}, "o: depth must be >= 0, got -1"),
     ],
 )
 def test_construct_refuses_in_one_line(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         construct(Outer, values, "o")
-    assert str(caught.value) == message
 
 
 def test_construct_takes_plain_classes_and_parameters_without_annotation() -> None:

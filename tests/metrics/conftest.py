@@ -9,7 +9,9 @@ import pytest
 from dspark.types import Completion, FinishReason, RowRecord, StepRecord, TokenChunk
 
 
-def make_row(request_id: str, *, drafted: int, accepted: int, emitted: int | None = None, **more: Any) -> RowRecord:
+def make_row(
+    request_id: str, *, drafted: int, accepted: int, emitted: int | None = None, **more: Any
+) -> RowRecord:
     """A row that verifies all it drafted and emits all it may, unless told otherwise."""
     emitted = accepted + 1 if emitted is None else emitted
     values: dict[str, Any] = {
@@ -23,7 +25,9 @@ def make_row(request_id: str, *, drafted: int, accepted: int, emitted: int | Non
     return RowRecord(request_id=request_id, drafted=drafted, accepted=accepted, emitted=emitted, **values)
 
 
-def make_step(number: int, rows: list[RowRecord], *, wall_s: float, prefill: int = 0, **more: Any) -> StepRecord:
+def make_step(
+    number: int, rows: list[RowRecord], *, wall_s: float, prefill: int = 0, **more: Any
+) -> StepRecord:
     """A step of these decode rows, with one prefill row of ``prefill`` tokens if there are any."""
     values: dict[str, Any] = {
         "num_prefill_rows": int(prefill > 0),
@@ -40,7 +44,9 @@ def make_step(number: int, rows: list[RowRecord], *, wall_s: float, prefill: int
     return StepRecord(step=number, rows=tuple(rows), wall_s=wall_s, **values)
 
 
-def make_completion(request_id: str, num_tokens: int, *, ttft_s: float = 0.1, latency_s: float = 1.0) -> Completion:
+def make_completion(
+    request_id: str, num_tokens: int, *, ttft_s: float = 0.1, latency_s: float = 1.0
+) -> Completion:
     """A finished request of the tokens 0, 1, 2, ..."""
     return Completion(
         request_id=request_id,

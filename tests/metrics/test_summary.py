@@ -36,8 +36,9 @@ def test_a_measured_row_has_the_fields_of_the_schema(steps: list[StepRecord]) ->
     done = [make_completion("a", 10), make_completion("b", 3)]
     row = measured(_tally(steps), done, **SIZES)
     schema = (
-        "num_requests output_tokens wall_s tokens_per_s decode_tokens_per_s acceptance_length acceptance_rate "
-        "drafted_tokens verified_tokens accepted_tokens target_passes time_split_s tokens_sha256"
+        "num_requests output_tokens wall_s tokens_per_s decode_tokens_per_s acceptance_length "
+        "acceptance_rate drafted_tokens verified_tokens accepted_tokens target_passes time_split_s "
+        "tokens_sha256"
     )
     assert set(schema.split()) <= set(row)
     assert (row["num_requests"], row["output_tokens"]) == (2, 13)
@@ -46,7 +47,10 @@ def test_a_measured_row_has_the_fields_of_the_schema(steps: list[StepRecord]) ->
     assert row["tokens_sha256"] == tokens_sha256([done[0].token_ids, done[1].token_ids])
     assert row["finish_reasons"] == {"length": 2}
     assert row["goodput_tokens_per_s"] is None
-    assert measured(_tally(steps), done, **SIZES, latency_bound_s=(1.0, 1.0))["goodput_tokens_per_s"] == 13 / 3.75
+    assert (
+        measured(_tally(steps), done, **SIZES, latency_bound_s=(1.0, 1.0))["goodput_tokens_per_s"]
+        == 13 / 3.75
+    )
 
 
 def test_a_run_without_drafts_has_nulls_and_is_valid_json() -> None:

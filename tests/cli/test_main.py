@@ -1,0 +1,78 @@
+"""`dspark` explains itself, quickly, and knows its commands."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import dspark as package
+from dspark.cli.main import COMMANDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cli.conftest import Result
+
+# ---- help ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",), ("help",)])
+def test_the_overview_names_every_command_with_an_example(
+    dspark: Callable[..., Result], arguments: tuple[str, ...]
+) -> None:
+    result = dspark(*arguments)
+    assert (result.code, result.err) == (0, "")
+    for name, (what, example) in COMMANDS.items():
+        assert f"dspark {name}" in result.out
+        assert what in result.out
+        assert example in result.out
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_help_of_a_command_lists_groups_options_and_settings(
+    dspark: Callable[..., Result], command: str
+) -> None:
+    result = dspark(command, "--help")
+    assert result.code == 0
+    for shown in (
+        "ngram",
+        "smollm2",
+        "rejection",
+        "sampling.max_new_tokens",
+        "resume=true",
+        f"dspark {command} ",
+    ):
+        assert shown in result.out
+
+
+def test_version(dspark: Callable[..., Result]) -> None:
+    assert dspark("--version").out == f"dspark {package.__version__}\n"
+
+
+def test_the_composed_configuration_can_be_printed(dspark: Callable[..., Result]) -> None:
+    result = dspark("run", "--cfg", "job", "policy.depth=7")
+    assert result.code == 0
+    assert "depth: 7" in result.out
+
+
+def test_explaining_imports_neither_torch_nor_hydra() -> None:
+    code = (
+        "import sys; from dspark.cli.main import main; code = main([]); "
+        "assert code == 0 and not {'torch', 'hydra', 'transformers'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# ---- wrong commands --------------------------------------------------------------------------
+
+
+def test_an_unknown_command_is_answered_with_the_likely_one(dspark: Callable[..., Result]) -> None:
+    assert dspark("compere").error == "no command 'compere': did you mean 'compare'? there are run, compare"
+
+
+def test_an_unknown_flag_is_one_line(dspark: Callable[..., Result]) -> None:
+    assert "no flag --multrun: did you mean --multirun?" in dspark("run", "--multrun").error

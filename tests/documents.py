@@ -1,0 +1,50 @@
+"""What tests of the prose share: fenced blocks, commands in them, and running these in seconds."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from dspark.cli.main import main
+
+REPO = Path(__file__).resolve().parents[1]
+DOCUMENTS = sorted(
+    path
+    for pattern in ("*.md", "docs/**/*.md", "experiments/**/*.md")
+    for path in REPO.glob(pattern)
+    if path.is_file()
+)
+
+SHORTENED = ("debug=smoke", "workload.num_requests=2", "sampling.max_new_tokens=8")
+"""Appended to a documented command: the tiny target and no tracker, two requests, eight tokens."""
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    """The fenced blocks of a Markdown file in that language, in order."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def command_lines(block: str) -> list[str]:
+    """The commands of a shell block, one a line, without comments."""
+    return [line for line in (line.split(" #")[0].strip() for line in block.splitlines()) if line]
+
+
+def inline_commands(path: Path) -> list[str]:
+    """The commands of this project that a Markdown file quotes in running text, each once."""
+    prose = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return list(dict.fromkeys(re.findall(r"`((?:dspark|make) [^`]+)`", prose)))
+
+
+def run_shortened(command: str, substitutes: dict[str, Path] | None = None) -> int:
+    """The exit code of a documented `dspark ...`, run in this process with ``SHORTENED`` appended.
+
+    Args:
+        command: as documented.
+        substitutes: folders of tiny models that stand for documented ones, by word.
+    """
+    for word, folder in (substitutes or {}).items():
+        command = command.replace(f"={word}", f"={folder}")
+    program, *arguments = shlex.split(command)
+    assert program == "dspark", command
+    return main([*arguments, *SHORTENED])
