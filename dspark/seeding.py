@@ -33,6 +33,7 @@ class Purpose(IntEnum):
     ACCEPT = 3  # accept or reject a draft token, by whatever rule
     FINAL = 4  # the recovered or bonus token, and plain decoding
     SYNTHETIC = 5  # the synthetic drafter's own profile
+    POLICY = 6  # what a depth policy explores
 
 
 def _mix64(x: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ class FinishReason(StrEnum):
     EOS = "eos"
     STOP = "stop"
     LENGTH = "length"  # max_new_tokens
-    CONTEXT = "context"  # the target's context is full
+    CONTEXT = "context"  # the row is full: the target's context, or max_tokens_per_row
     CANCELLED = "cancelled"
 
 
@@ -87,6 +87,8 @@ class SamplingParams:
     max_depth: int | None = None  # per-request cap on the drafted tokens of a step
 
     def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            raise ValueError(f"stop must be a list of strings, got the string {self.stop!r}")
         checks = (
             (self.max_new_tokens >= 1, "max_new_tokens", ">= 1"),
             (0 <= self.min_new_tokens <= self.max_new_tokens, "min_new_tokens", "in [0, max_new_tokens]"),

@@ -49,7 +49,7 @@ def greedy(target):
 def speculate(target, params, policy=None, prompts=(PROMPT,), **kwargs):
     """Everything is accepted, so that ends fall into the middle of blocks."""
     engine = Engine(target, DraftModelDrafter(target), policy or Fixed(depth=DEPTH), **kwargs)
-    requests = engine._requests.requests(list(prompts), params)
+    requests = engine.requests.make(list(prompts), params)
     records = list(engine.run(requests))
     return [engine.completions[r.request_id] for r in requests], records
 
@@ -265,7 +265,7 @@ def test_24_where_rounding_can_matter_first_divergence_and_margin_are_reported(t
 def test_24_sampled_margins_are_those_of_the_race(target):
     params = SamplingParams(max_new_tokens=10, temperature=1.0, ignore_eos=True)
     engine = Engine(target, verification=Coupled())
-    requests = engine._requests.requests([PROMPT], params)
+    requests = engine.requests.make([PROMPT], params)
     list(engine.run(requests))
     done = engine.completions["0"]
     for token in range(0, 259, 37):  # the emitted token wins its race against any other
@@ -274,6 +274,21 @@ def test_24_sampled_margins_are_those_of_the_race(target):
             (found,) = first_divergences(target, {"0": done}, other, requests=requests)
             assert found.logit_margin is not None
             assert found.logit_margin > 0
+
+
+def test_24_a_token_just_outside_the_nucleus_still_has_a_finite_margin(target):
+    params = SamplingParams(max_new_tokens=5, temperature=1.0, top_k=2, ignore_eos=True)
+    engine = Engine(target, verification=Coupled())
+    requests = engine.requests.make([PROMPT], params)
+    list(engine.run(requests))
+    done = engine.completions["0"]
+    margins = []
+    for token in range(0, 259, 7):
+        other = {"0": dataclasses.replace(done, token_ids=(*done.token_ids[:2], token))}
+        found = first_divergences(target, {"0": done}, other, requests=requests)
+        margins += [divergence.logit_margin for divergence in found]
+    assert len(margins) > 30
+    assert all(margin is not None and abs(margin) < 1e6 for margin in margins)
 
 
 def test_25_tables_count_decode_rows_and_hysteresis_stops_flapping(target):

@@ -7,7 +7,8 @@ fault in the engine. Everything after the first divergence follows from it and s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -66,6 +67,9 @@ def first_divergences(
                 prefix = [*reference[request_id].prompt_ids, *a[:at]]
                 scores = _scores(target, prefix, len(prefix) - at, asked.get(request_id), seed)
                 margin = float(scores[x] - scores[y])
+                if not math.isfinite(margin):  # a token just outside top-k or top-p: compare without the cut
+                    scores = _scores(target, prefix, len(prefix) - at, asked.get(request_id), seed, cut=False)
+                    margin = float(scores[x] - scores[y])
             found.append(
                 Divergence(
                     request_id=request_id, position=at, reference_token=x, other_token=y, logit_margin=margin
@@ -76,14 +80,20 @@ def first_divergences(
 
 @torch.inference_mode()
 def _scores(
-    target: HFTarget, prefix: list[int], num_prompt: int, request: Request | None, seed: int
+    target: HFTarget,
+    prefix: list[int],
+    num_prompt: int,
+    request: Request | None,
+    seed: int,
+    *,
+    cut: bool = True,
 ) -> Tensor:
     """What the next token maximises [V]: adjusted logits, or log p + g for a sampled request."""
     cache = target.new_cache(1, len(prefix))
     logits = target.forward([PassRow(slot=0, start=0, token_ids=prefix, num_logits=1)], cache)
     if request is None:
         return logits[0]
-    params = request.params
+    params = request.params if cut else replace(request.params, top_k=0, top_p=1.0)
     eos = target.eos_token_ids if params.eos_token_ids is None else params.eos_token_ids
     at = Position(params=params, prefix=prefix, drafted=(), num_prompt=num_prompt, eos_token_ids=eos)
     logits = adjust(logits, [at])

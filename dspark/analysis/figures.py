@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 PANELS = (("decode_tokens_per_s", "decode"), ("tokens_per_s", "end to end, prefill included"))
 """Summary fields with a panel each, and the panel's title."""
 
-_MARKERS = "osD^vPX*"
+_MARKERS = "oD^vPX*<"
 
 
 def draw_throughput(

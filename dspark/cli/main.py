@@ -22,6 +22,10 @@ COMMANDS = {
         "policies x batch sizes on the same prompts, ratio to plain decoding",
         "dspark compare 'compare.policies=[fixed 0,fixed 4]' 'compare.batch_sizes=[1,8]'",
     ),
+    "calibrate": (
+        "how right an estimator of acceptance is by position, and temperatures that mend it",
+        "dspark calibrate calibrate.estimator=top1 workload.num_requests=32",
+    ),
 }
 """What each command does, and an example; its code is the module of its name beside this file."""
 
@@ -52,7 +56,7 @@ def _overview() -> str:
     """The help that `dspark` alone prints."""
     lines = ["dspark: study and choose the depth of speculative decoding.", "", "Commands:"]
     for name, (what, example) in COMMANDS.items():
-        lines += [f"  dspark {name:<8} {what}", f"      {example}"]
+        lines += [f"  dspark {name:<10} {what}", f"      {example}"]
     lines += [
         "",
         "Settings are Hydra overrides: GROUP=OPTION and GROUP.KEY=VALUE.",

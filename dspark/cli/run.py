@@ -10,7 +10,7 @@ from dspark.cli.launch import Invocation, launch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dspark.cli.session import Session
+    from dspark.cli.session import OnStep, Session
     from dspark.metrics.tally import Tally
     from dspark.types import Request
 
@@ -41,12 +41,18 @@ def _job(invocation: Invocation) -> int:
     from dspark.cli.session import open_session
 
     with open_session(invocation, prepared) as session:
-        _run(session, label)
+        _show(session, run_requests(session, label))
     return 0
 
 
-def _run(session: Session, label: str) -> None:
-    """Run the requests that are left, and write and show the summary of all."""
+def run_requests(session: Session, label: str, on_step: OnStep | None = None) -> dict[str, Any]:
+    """The summary row of all requests, also in ``summary.json``; those that are left run now.
+
+    Args:
+        session: with the policy of that label.
+        label: the policy.
+        on_step: sees every step of this start, before it is written.
+    """
     from dspark.cli.console import CellProgress
     from dspark.metrics.tally import Tally
 
@@ -65,12 +71,18 @@ def _run(session: Session, label: str) -> None:
             with progress.shown():
                 progress.start_cell(1, f"{label}, batch {batch_size}")
                 session.measure(
-                    CELL, policy=label, batch_size=batch_size, requests=left, tally=tally, progress=progress
+                    CELL,
+                    policy=label,
+                    batch_size=batch_size,
+                    requests=left,
+                    tally=tally,
+                    progress=progress,
+                    on_step=on_step,
                 )
             progress.end_cell(f"{label}, batch {batch_size}")
     finally:
         row = _summarise(session, label, batch_size, tally)
-    _show(session, row)
+    return row
 
 
 def _summarise(session: Session, label: str, batch_size: int, tally: Tally) -> dict[str, Any]:

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
     from dspark.types import Completion, Request, StepRecord
 
-RESULTS = ("provenance.json", "steps.jsonl", "outputs.jsonl", "cells.jsonl", "summary.json", "figures")
+RESULTS = (
+    *("provenance.json", "steps.jsonl", "outputs.jsonl", "cells.jsonl", "summary.json", "figures"),
+    *("observations.jsonl", "calibration.json", "temperatures.json"),  # of `calibrate`
+)
 _FREE_ON_RESUME = ("resume", "tracker")
 
 

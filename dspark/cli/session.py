@@ -1,4 +1,4 @@
-"""What `run` and `compare` share: the opened folder, the tracker, the loaded model, one measured cell."""
+"""What the commands that run a target share: folder, tracker, loaded model, one measured cell."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dspark.metrics.tracker import NoTracker, Tracker, WandbTracker
 from dspark.models.target import resolve_device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.console import Console
 
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from dspark.drafters.base import Drafter
     from dspark.metrics.tally import Tally
     from dspark.models.target import HFTarget
-    from dspark.types import Completion, Request
+    from dspark.types import Completion, Request, StepRecord
+
+    OnStep = Callable[[Engine, StepRecord], None]
 
 WARM_UP_REQUESTS, WARM_UP_TOKENS = 2, 8
 
@@ -85,10 +87,16 @@ class Session:
         tally: Tally,
         progress: CellProgress,
         group: str = "",
+        on_step: OnStep | None = None,
     ) -> None:
-        """Run the requests, and write, count and show every step after its time has been taken."""
+        """Run the requests, and write, count and show every step after its time has been taken.
+
+        ``on_step`` comes first, so that a request whose end is on disk was seen whole.
+        """
         engine = self.engine(policy, batch_size)
         for step in engine.run(requests):
+            if on_step is not None:
+                on_step(engine, step)
             self.run_dir.write_step(cell, step)
             tally.add(step)
             self.tracker.step(group, step)

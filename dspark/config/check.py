@@ -66,7 +66,7 @@ def prepare(config: Config, policies: Mapping[str, Component]) -> Prepared:
         verification.check_depth(policy.max_depth)
     verification.check_params(config.sampling)
     named("workload", check_prompts, config.workload.prompts)
-    signals = _signal_source(config)
+    signals = signal_source(config)
     for policy in built.values():
         _check_policy(policy, signals, verification, cost, config)
     folder, draft_folder = _folders(config)
@@ -96,8 +96,8 @@ def _folders(config: Config) -> tuple[Path, Path | None]:
     return build.target_folder(target), build.draft_folder(drafter, target)
 
 
-def _signal_source(config: Config) -> SignalSource | None:
-    """What stands for the drafter in checks: one that does not know the vocabulary yet, or its class."""
+def signal_source(config: Config) -> SignalSource | None:
+    """What stands for the drafter before it is built: one that knows no vocabulary, its class, or None."""
     if isinstance(config.drafter, DraftModelConfig):
         from dspark.drafters.draft_model import DraftModelDrafter
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from dspark.config.calibrate import CalibrateConfig
 from dspark.config.typed import construct, did_you_mean
 from dspark.types import SamplingParams
 from dspark.workload.prompts import PromptSpec
@@ -166,7 +167,10 @@ class CompareConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """All of a command's configuration; ``policy`` belongs to ``run``, ``compare`` to ``compare``."""
+    """All of a command's configuration.
+
+    ``policy`` belongs to ``run``, ``compare`` and ``calibrate`` to the commands of that name.
+    """
 
     target: TargetConfig
     drafter: DraftModelConfig | Component
@@ -180,6 +184,7 @@ class Config:
     resume: bool
     policy: Component | None = None
     compare: CompareConfig | None = None
+    calibrate: CalibrateConfig | None = None
     plain: Mapping[str, Any] = field(repr=False)  # the same as plain values, for provenance
 
 

@@ -73,7 +73,11 @@ def check_depths(what: str, depths: Tensor, ctx: StepContext, upper: Tensor | in
             f"got {depths.dtype} {list(depths.shape)}"
         )
     if bool(((depths < 0) | (depths > upper)).any()):
-        raise ValueError(f"{name}.{what} must stay in [0, {upper}], got {depths.tolist()}")
+        limits = torch.as_tensor(upper, device=depths.device).expand_as(depths)
+        row = int(((depths < 0) | (depths > limits)).nonzero()[0])
+        raise ValueError(
+            f"{name}.{what} must stay in [0, {int(limits[row])}] for row {row}, got {int(depths[row])}"
+        )
 
 
 def pass_rows(batch: Batch, drafts: Rows[list[int]]) -> list[PassRow]:

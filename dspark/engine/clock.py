@@ -21,6 +21,10 @@ class Clock(ABC):
     def now_s(self) -> float:
         """Seconds, after all work handed to the device is done."""
 
+    @abstractmethod
+    def wait_until_s(self, time_s: float) -> None:
+        """Return when :meth:`now_s` has reached ``time_s``, or at once if it has."""
+
 
 class WallClock(Clock):
     """The wall, read after the device has finished (which only matters on CUDA)."""
@@ -33,6 +37,10 @@ class WallClock(Clock):
         if self._is_cuda:
             torch.cuda.synchronize()  # otherwise a phase would be charged to the next one
         return time.perf_counter()
+
+    def wait_until_s(self, time_s: float) -> None:
+        """Sleep until then."""
+        time.sleep(max(0.0, time_s - self.now_s()))
 
 
 class StepTimer:

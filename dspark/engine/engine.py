@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from dspark.engine.sequence import Sequence as Row
     from dspark.models.kv_cache import KVCache
     from dspark.models.target import HFTarget
-    from dspark.policies.base import Policy
+    from dspark.policies.base import Policy, State
     from dspark.types import Draft, Request, StepContext, Verdict
     from dspark.verification.base import SampledRow, Verification
 
@@ -91,14 +90,21 @@ class Engine:
         self.target, self.drafter, self.policy = target, drafter, policy
         self.verification = verification or Rejection()
         self.verification.check_depth(policy.max_depth)
+        missing = ", ".join(sorted(self.verification.needs - (drafter.signals if drafter else frozenset())))
+        if missing and policy.max_depth > 0:
+            raise ValueError(
+                f"verification {self.verification.name} needs the signal {missing}, which the drafter does "
+                "not give; use another drafter, or give the rule its own rates"
+            )
         self.max_batch_size, self.cost = max_batch_size, cost
         self.clock = clock or WallClock(target.device)
         self.completions: dict[str, Completion] = {}
         self._scheduler = Scheduler(num_slots=max_batch_size, prefill_chunk=prefill_chunk)
-        self._requests = RequestFactory(target, seed=seed, max_tokens_per_row=max_tokens_per_row)
+        self.requests = RequestFactory(target, seed=seed, max_tokens_per_row=max_tokens_per_row)
         self._cache: KVCache | None = None
         self._state = policy.init(max_batch_size)
         self._step = 0
+        self._row_tokens = 0  # room that the requests of a run are known to need
         self._chunks: list[TokenChunk] = []  # of requests that ended between steps
 
     # ---- requests ----------------------------------------------------------------------------
@@ -108,12 +114,22 @@ class Engine:
         """True while a request waits or runs."""
         return self._scheduler.has_work or bool(self._chunks)
 
+    @property
+    def policy_state(self) -> State:
+        """What the policy's state is after the last step; the engine does not look inside."""
+        return self._state
+
     def add(self, request: Request, *, arrived_s: float | None = None) -> None:
         """Queue a request; latencies count from its ``arrival_s`` after ``arrived_s``, or from now.
 
         Raises:
             ValueError: empty or too long prompt, id in use, or sampling that the rule refuses.
         """
+        self._check(request)
+        arrival_s = self.clock.now_s() if arrived_s is None else arrived_s + request.arrival_s
+        self._scheduler.waiting.append(self.requests.sequence(request, arrival_s))
+
+    def _check(self, request: Request) -> None:
         request_id = request.request_id
         if request_id in self.completions or self._scheduler.find(request_id) is not None:
             raise ValueError(
@@ -127,8 +143,7 @@ class Engine:
             deterministic_drafter=deterministic,
             all_greedy=request.params.temperature == 0,
         )
-        arrival_s = self.clock.now_s() if arrived_s is None else arrived_s + request.arrival_s
-        self._scheduler.waiting.append(self._requests.sequence(request, arrival_s))
+        self.requests.check(request)
 
     def cancel(self, request_id: str) -> None:
         """End a waiting or running request; what it emitted so far is its completion.
@@ -155,6 +170,8 @@ class Engine:
         timer = StepTimer(self.clock)
         self._admit()
         batch = self._scheduler.schedule()
+        if not batch.decode and not batch.prefill:
+            return self._idle_step(timer)
         sampled = [sampled_row(s) for s in (*batch.decode, *batch.finishing)]
         ctx = step_context(
             batch.decode,
@@ -178,9 +195,6 @@ class Engine:
         verify_lengths = torch.cat([lengths, lengths.new_zeros(len(batch.finishing))])
         verdict = self.verification.verify(sampled, draft, verify_lengths, logits)
         timer.lap("verify")
-        contexts = [len(s.tokens) for s in batch.decode]
-        emitted, chunks = self._commit(batch, tokens, verdict)
-        timer.lap("rest")
         decode_verdict = replace(
             _head(verdict, len(batch.decode)),
             step_time_s=timer.elapsed_s,
@@ -190,6 +204,9 @@ class Engine:
         if batch.decode:
             self._state = self.policy.observe(ctx, decode_verdict, self._state)
         timer.lap("policy")
+        contexts = [len(s.tokens) for s in batch.decode]
+        emitted, chunks = self._commit(batch, tokens, verdict)
+        timer.lap("rest")
         self._step += 1
         return StepRecord(
             step=self._step - 1,
@@ -205,21 +222,40 @@ class Engine:
             time_split_s=timer.split_s(),
         )
 
+    def _idle_step(self, timer: StepTimer) -> StepRecord:
+        """A step without a pass: nobody runs, only chunks of cancelled requests are handed out."""
+        chunks, self._chunks = tuple(self._chunks), []
+        timer.lap("rest")
+        return StepRecord(
+            step=self._step,
+            rows=(),
+            num_prefill_rows=0,
+            num_prefill_tokens=0,
+            num_pass_tokens=0,
+            context_tokens=0,
+            chunks=chunks,
+            wall_s=timer.elapsed_s,
+            time_split_s=timer.split_s(),
+        )
+
     def _admit(self) -> None:
         """Give waiting requests their slots, growing an idle cache to what they need."""
         waiting = self._scheduler.waiting
         if waiting and not self._scheduler.running:
-            needed = max(s.max_tokens for s in waiting)
+            needed = max(self._row_tokens, *(s.max_tokens for s in waiting))
             if self._cache is None or self._cache.max_tokens < needed:
-                self._cache = self.target.new_cache(self.max_batch_size, self._requests.row_tokens(needed))
-                if self.drafter is not None:
-                    self.drafter.open(self.max_batch_size, self.policy.max_depth, self._cache.max_tokens)
+                self._cache = self.target.new_cache(self.max_batch_size, self.requests.row_tokens(needed))
+                self._open_drafter(self._cache)
         cache = self._cache
         if cache is None:
             return
         self._scheduler.admit(
             lambda s, slot: s.max_tokens <= cache.max_tokens and cache.reserve(slot, s.max_tokens)
         )
+
+    def _open_drafter(self, cache: KVCache) -> None:
+        if self.drafter is not None:
+            self.drafter.open(self.max_batch_size, self.policy.max_depth, cache.max_tokens)
 
     def _plan(self, ctx: StepContext) -> tuple[Tensor, Tensor]:
         """The policy's depth [B] and what of it each row can use."""
@@ -243,10 +279,20 @@ class Engine:
         )
 
         def proceed(k: int, signals: Mapping[Signal, Tensor]) -> Tensor:
-            return self.policy.proceed(ctx, k, signals, self._state)
+            go_on = self.policy.proceed(ctx, k, signals, self._state)
+            if go_on.shape != ctx.slots.shape or go_on.dtype != torch.bool:
+                raise ValueError(
+                    f"{type(self.policy).__name__}.proceed must return one bool a decode row, shape "
+                    f"[{ctx.num_rows}], got {go_on.dtype} {list(go_on.shape)}"
+                )
+            return go_on
 
         draft = self.drafter.propose(batch, allowed, proceed)
-        assert bool((draft.lengths <= allowed).all()), "a drafter drafted deeper than it was allowed to"
+        if bool((draft.lengths > allowed).any()):
+            raise ValueError(
+                f"{type(self.drafter).__name__}.propose must not draft deeper than the plan "
+                f"{allowed.tolist()}, got lengths {draft.lengths.tolist()}"
+            )
         return draft
 
     def _trim(self, ctx: StepContext, draft: Draft | None) -> Tensor:
@@ -313,12 +359,19 @@ class Engine:
     def run(self, requests: Iterable[Request]) -> Iterator[StepRecord]:
         """Step until all requests have ended; each is queued once its ``arrival_s`` has come.
 
-        With all arrivals at 0 this is a closed loop that keeps ``max_batch_size`` rows busy.
+        With all arrivals at 0 this is a closed loop that keeps ``max_batch_size`` rows busy. Requests
+        are checked before the first step. An engine that is idle begins afresh: the policy's state
+        is that of ``init``.
         """
-        start = self.clock.now_s()
         pending = sorted(requests, key=lambda request: request.arrival_s)
+        ids = [request.request_id for request in pending]
         for request in pending:
-            self._requests.check(request)
+            self._check(request)
+            if ids.count(request.request_id) > 1:
+                raise ValueError(f"request ids must be unique, got {request.request_id!r} twice in one run")
+        if not self.has_work:
+            self._begin(pending)
+        start = self.clock.now_s()
         pending.reverse()
         while pending or self.has_work:
             now = self.clock.now_s() - start
@@ -327,7 +380,18 @@ class Engine:
             if self.has_work:
                 yield self.step()
             elif pending:
-                time.sleep(max(0.0, pending[-1].arrival_s - now))
+                self.clock.wait_until_s(start + pending[-1].arrival_s)
+
+    def _begin(self, requests: list[Request]) -> None:
+        """A fresh start for a run: room for its longest request, policy and drafter as if new.
+
+        A drafter may have served another engine meanwhile, and what a policy learned from other
+        requests must not change what the same call gives.
+        """
+        self._state = self.policy.init(self.max_batch_size)
+        self._row_tokens = max((self.requests.max_tokens(request) for request in requests), default=0)
+        if self._cache is not None:
+            self._open_drafter(self._cache)
 
     def stream(
         self, prompts: Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] = GREEDY
@@ -336,7 +400,7 @@ class Engine:
 
         Requests that ended are forgotten afterwards, so the ids can be used again.
         """
-        requests = self._requests.requests(prompts, params)
+        requests = self.requests.make(prompts, params)
         try:
             for record in self.run(requests):
                 yield from record.chunks

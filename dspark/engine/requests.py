@@ -56,14 +56,29 @@ class RequestFactory:
                 f"token ids must be in [0, {self._target.vocab_size}), got {bad[0]} in request {name!r}; "
                 "encode the prompt with the target's tokenizer"
             )
-        if request.params.stop and self._target.tokenizer is None:
+        if request.params.stop:
+            self._check_stop(request.params.stop)
+
+    def _check_stop(self, stop: tuple[str, ...]) -> None:
+        tokenizer = self._target.tokenizer
+        if tokenizer is None:
             raise ValueError(
                 f"stop strings need a tokenizer, and {self._target.name} has none; use eos_token_ids"
             )
+        special = [text for text in stop if text in tokenizer.all_special_tokens]
+        if special:
+            token = tokenizer.convert_tokens_to_ids(special[0])
+            raise ValueError(
+                f"stop strings are looked for in the text, which has no special tokens, got {special[0]!r}; "
+                f"use eos_token_ids=[{token}]"
+            )
+
+    def max_tokens(self, request: Request) -> int:
+        """Prompt and output tokens at most, by the request's cap or the row's room."""
+        return min(len(request.prompt_ids) + request.params.max_new_tokens, self._limit)
 
     def sequence(self, request: Request, arrival_s: float) -> Row:
         """The row of a checked request."""
-        self.check(request)
         params = request.params
         eos = self._target.eos_token_ids if params.eos_token_ids is None else params.eos_token_ids
         seed = request_seed(self._seed, request.request_id) if params.seed is None else params.seed
@@ -71,12 +86,12 @@ class RequestFactory:
             request=request,
             seed=seed & ((1 << 63) - 1),
             eos_token_ids=eos,
-            max_tokens=min(len(request.prompt_ids) + params.max_new_tokens, self._limit),
+            max_tokens=self.max_tokens(request),
             tokenizer=self._target.tokenizer,
             arrival_s=arrival_s,
         )
 
-    def requests(
+    def make(
         self, prompts: Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams]
     ) -> list[Request]:
         """Requests named by their place.

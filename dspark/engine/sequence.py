@@ -89,7 +89,8 @@ class Sequence:
         """True if the text now holds a stop string; only a tail that can hold it is decoded first."""
         stops = self.request.params.stop
         longest = max(len(stop.encode()) for stop in stops)
-        output = self.tokens[self.num_prompt :]
+        special = set(self.tokenizer.all_special_ids)  # they have no text, so they do not fill the tail
+        output = [token for token in self.tokens[self.num_prompt :] if token not in special]
         tail = self._decode(output[-(longest + 4) :])
         if not any(stop in tail for stop in stops):
             return False

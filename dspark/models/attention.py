@@ -85,7 +85,7 @@ def _attend(
     cache.write(
         layer, layout.write_index, key[0, :, :count].transpose(0, 1), value[0, :, :count].transpose(0, 1)
     )
-    layout.layers_seen.add(layer)
+    layout.layers_seen.append(layer)
     flat = query[0].transpose(0, 1)
     scale = flat.shape[-1] ** -0.5 if scaling is None else scaling
     outputs = []

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _OPERAND_BITS = 22
 _WEIGHT_BITS = 28
 _HALF_BITS = 12
-_MAX_KEYS = 1 << 13
-_MAX_HEAD_DIM = 1 << 9
+MAX_KEYS = 1 << 13
+MAX_HEAD_DIM = 1 << 9
 _LOG2_E = 1.4426950408889634
 _LN2_POWERS = tuple(0.6931471805599453**n for n in range(14))
 _EXP2_COEFFICIENTS = tuple(
@@ -64,10 +64,10 @@ def attend_exact(
     """
     num_rows, num_heads, num_queries, head_dim = query.shape
     num_kv_heads, num_keys = keys.shape[1], keys.shape[2]
-    if num_keys > _MAX_KEYS or head_dim > _MAX_HEAD_DIM:
+    if num_keys > MAX_KEYS or head_dim > MAX_HEAD_DIM:
         raise ValueError(
-            f"numerics=invariant sums exactly over at most {_MAX_KEYS} tokens of context and heads of "
-            f"{_MAX_HEAD_DIM}, got {num_keys} and {head_dim}; use numerics=fast"
+            f"numerics=invariant sums exactly over at most {MAX_KEYS} tokens of context and heads of "
+            f"{MAX_HEAD_DIM}, got {num_keys} and {head_dim}; use numerics=fast"
         )
     grouped = (num_rows, num_kv_heads, -1, head_dim)
     seen = group.visible(window)  # [R, 1, Q, C]

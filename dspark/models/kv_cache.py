@@ -91,8 +91,15 @@ class KVCache:
             self._tables[slot].append(self._free.pop())
         return True
 
+    @torch.inference_mode()
     def release(self, slot: int) -> None:
-        """Give the slot's pages back to the pool."""
+        """Empty the slot's pages and give them back to the pool.
+
+        Masked keys have weight 0, and 0 times a leftover infinity would reach the next row.
+        """
+        for layer in (*self.keys, *self.values):
+            for page in self._tables[slot]:
+                layer[page].zero_()
         if not self.one_page_a_row:
             self._free.extend(reversed(self._tables[slot]))
             self._tables[slot] = []

@@ -78,7 +78,7 @@ class PassLayout:
     num_logits: int  # M
     groups: list[AttentionGroup]
     cache: KVCache
-    layers_seen: set[int] = field(default_factory=set)
+    layers_seen: list[int] = field(default_factory=list)  # one entry a write
 
 
 def build_layout(rows: list[PassRow], cache: KVCache, *, pad_tokens: int, pad_logits: int) -> PassLayout:

@@ -105,6 +105,34 @@ def install_row_linears(model: nn.Module, thresholds: RowThresholds) -> None:
                 setattr(parent, name, RowLinear(child, thresholds))
 
 
+class RowwiseActivation(nn.Module):
+    """An activation applied to one token at a time.
+
+    Elementwise kernels cut long inputs into pieces, one a thread, and a piece that does not fill the
+    last vector ends in scalar code, whose exponential may differ in the last bit. A row of its own
+    is always cut alike.
+    """
+
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The activation of x [..., features]."""
+        out = torch.empty_like(x)
+        for row, result in zip(x.flatten(0, -2), out.flatten(0, -2), strict=True):
+            result.copy_(self.activation(row))
+        return out
+
+
+def install_rowwise_activations(model: nn.Module) -> None:
+    """Wrap the activations of ``model`` (the modules called ``act_fn`` or ``activation_fn``)."""
+    for parent in model.modules():
+        for name, child in list(parent.named_children()):
+            if name in ("act_fn", "activation_fn", "act"):
+                setattr(parent, name, RowwiseActivation(child))
+
+
 def invariant_multiple(shapes: set[tuple[int, int]], *, candidates: tuple[int, ...] = (8, 16, 32)) -> int:
     """The smallest row multiple at which ``F.linear`` gives a row the same bits in any pass.
 

@@ -8,13 +8,13 @@ of its forward stays its own code. A probe pass at load proves that every layer 
 from __future__ import annotations
 
 import contextlib
-import io
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
 
-from dspark.models import attention
+from dspark.models import attention, attention_exact
 from dspark.models.base import PassRow, Target
 from dspark.models.kv_cache import CacheShape, KVCache
 from dspark.models.layout import PassLayout, build_layout
@@ -22,10 +22,13 @@ from dspark.models.linear import (
     DEFAULT_THRESHOLDS,
     RowThresholds,
     install_row_linears,
+    install_rowwise_activations,
     invariant_multiple,
 )
+from dspark.models.probe import probe
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from torch import Tensor
@@ -72,10 +75,12 @@ class HFTarget(Target):
         self._row_multiple = 1
         if numerics == "invariant":
             _refuse_variant(self.device, self.dtype)
+            self.max_context = min(self.max_context, attention_exact.MAX_KEYS)
             self._row_multiple = invariant_multiple({(m.out_features, m.in_features) for m in linears})
+            install_rowwise_activations(model)
         elif self.device.type == "cpu" and self.dtype == torch.float32:
             install_row_linears(model, thresholds)
-        self._probe()
+        probe(self)
 
     def new_cache(self, num_slots: int, max_tokens: int, *, page_size: int | None = None) -> KVCache:
         """An empty cache; one page a row unless ``page_size`` is given.
@@ -100,9 +105,10 @@ class HFTarget(Target):
     @torch.inference_mode()
     def forward(self, rows: list[PassRow], cache: KVCache) -> Tensor:
         """Float32 logits [M, V]; see :meth:`Target.forward`."""
-        return self._run(rows, cache)[0]
+        return self.run_pass(rows, cache)[0]
 
-    def _run(self, rows: list[PassRow], cache: KVCache) -> tuple[Tensor, PassLayout]:
+    def run_pass(self, rows: list[PassRow], cache: KVCache) -> tuple[Tensor, PassLayout]:
+        """The logits of :meth:`forward`, and the layout that the pass ran with."""
         num_tokens = sum(len(row.token_ids) for row in rows)
         num_logits = sum(row.num_logits for row in rows)
         pad = -num_tokens % self._row_multiple
@@ -119,43 +125,14 @@ class HFTarget(Target):
         return out.logits[0, :num_logits].float(), layout
 
     @torch.inference_mode()
-    def _probe(self) -> None:
-        """Run three tokens through and check that every layer attended through our function."""
-        cache = self.new_cache(1, min(8, self.max_context))
-        _, layout = self._run([PassRow(slot=0, start=0, token_ids=[0, 1, 0], num_logits=1)], cache)
-        missing = set(range(self.cache_shape.num_layers)) - layout.layers_seen
-        if missing:
-            raise ValueError(
-                f"the target {self.name} ({type(self.model).__name__}) does not attend through the "
-                f"registered function in layers {sorted(missing)}, so its cache cannot be rewound; "
-                "use another target"
-            )
-        if self.numerics == "invariant":
-            self._probe_invariance()
-
-    def _probe_invariance(self) -> None:
-        """Compare rows in a crowd with their solo runs bit by bit; experts, say, see other row counts."""
-        generator = torch.Generator().manual_seed(0)
-        tokens = torch.randint(self.vocab_size, (3, 13), generator=generator).tolist()
-        cache = self.new_cache(3, 13)
-        start = [
-            PassRow(slot=i, start=0, token_ids=row[: 4 + i], num_logits=0) for i, row in enumerate(tokens)
-        ]
-        self._run(start, cache)
-        crowd = [
-            PassRow(slot=i, start=4 + i, token_ids=row[4 + i :], num_logits=1) for i, row in enumerate(tokens)
-        ]
-        together, _ = self._run(crowd, cache)
-        for i, row in enumerate(tokens):
-            for at in range(4 + i, 13):
-                alone, _ = self._run(
-                    [PassRow(slot=i, start=at, token_ids=row[at : at + 1], num_logits=1)], cache
-                )
-            if not torch.equal(alone[0], together[i]):
-                raise ValueError(
-                    f"numerics=invariant needs layers that treat a row alike in any pass, and {self.name} "
-                    f"({type(self.model).__name__}) gave other bits alone than in company; use numerics=fast"
-                )
+    def eager_logits(self, token_ids: Tensor) -> Tensor:
+        """Float32 logits [B, V] after the last of ``token_ids`` [B, L] by the model's own eager forward."""
+        ours = self.model.config._attn_implementation
+        self.model.set_attn_implementation("eager")
+        try:
+            return self.model(input_ids=token_ids, use_cache=False, logits_to_keep=1).logits[:, -1].float()
+        finally:
+            self.model.set_attn_implementation(ours)
 
 
 def load_target(
@@ -185,16 +162,33 @@ def load_target(
     refuse_uncroppable(config.get_text_config())
     attention.register()
     implementation = attention.EXACT_NAME if numerics == "invariant" else attention.NAME
-    # the loader draws a progress bar on stderr, whatever the verbosity is
-    with contextlib.redirect_stderr(io.StringIO()):
-        model = AutoModelForCausalLM.from_pretrained(
-            path, config=config, dtype=getattr(torch, dtype), attn_implementation=implementation
-        )
+    with _no_progress_bars():
+        try:
+            model = AutoModelForCausalLM.from_pretrained(
+                path, config=config, dtype=getattr(torch, dtype), attn_implementation=implementation
+            )
+        except KeyError as error:  # models that keep a table of attention classes of their own
+            raise ValueError(
+                f"a {config.model_type} target does not use registered attention functions ({error}); "
+                "use another target"
+            ) from error
     model.eval().requires_grad_(False)
     torch.nn.Module.to(model, where)
     has_tokenizer = any((path / file).exists() for file in ("tokenizer.json", "tokenizer_config.json"))
     tokenizer = AutoTokenizer.from_pretrained(path) if has_tokenizer else None
     return HFTarget(model, tokenizer, name=name or path.name, numerics=numerics, thresholds=thresholds)
+
+
+@contextlib.contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    """Loading draws bars on stderr, whatever the verbosity is."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
 
 
 def resolve_device(device: str) -> torch.device:
@@ -212,6 +206,13 @@ def resolve_device(device: str) -> torch.device:
 
 def refuse_uncroppable(config: Any) -> None:
     """Raise ValueError for models whose state cannot be rewound to an earlier token."""
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    scalings = [rope, *(value for value in rope.values() if isinstance(value, dict))]
+    if any("longrope" in (scaling.get("rope_type"), scaling.get("type")) for scaling in scalings):
+        raise ValueError(
+            f"a {config.model_type} target with longrope positions turns all its keys by the length of the "
+            "longest row of a pass, so rows would depend on their neighbours; use another target"
+        )
     kinds = set(getattr(config, "layer_types", None) or ()) - _CROPPABLE_LAYERS
     recurrent = [
         key for key in ("ssm_state_size", "mamba_d_state", "linear_num_key_heads") if hasattr(config, key)

@@ -166,7 +166,7 @@ def test_a_broken_promise_of_invariance_is_exit_code_1(
 
     def other_seed(self: Session, policy: str, batch_size: int) -> Any:
         engine = original(self, policy, batch_size)
-        engine._requests._seed = batch_size
+        engine.requests._seed = batch_size
         return engine
 
     monkeypatch.setattr(Session, "engine", other_seed)

@@ -71,7 +71,8 @@ def test_explaining_imports_neither_torch_nor_hydra() -> None:
 
 
 def test_an_unknown_command_is_answered_with_the_likely_one(dspark: Callable[..., Result]) -> None:
-    assert dspark("compere").error == "no command 'compere': did you mean 'compare'? there are run, compare"
+    known = ", ".join(COMMANDS)
+    assert dspark("compere").error == f"no command 'compere': did you mean 'compare'? there are {known}"
 
 
 def test_an_unknown_flag_is_one_line(dspark: Callable[..., Result]) -> None:

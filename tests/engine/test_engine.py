@@ -6,7 +6,9 @@ import torch
 from dspark.drafters.draft_model import DraftModelDrafter
 from dspark.drafters.ngram import NgramDrafter
 from dspark.drafters.synthetic import SyntheticDrafter
+from dspark.engine.clock import Clock
 from dspark.engine.engine import Engine
+from dspark.policies.batch_table import BatchTable
 from dspark.policies.confidence import Confidence
 from dspark.policies.fixed import Fixed
 from dspark.types import FinishReason, Request, SamplingParams, Signal
@@ -66,7 +68,7 @@ def test_leaving_a_stream_early_frees_its_rows(target):
 def test_cancel_keeps_what_was_emitted_and_others_go_on(target):
     engine = Engine(target, NgramDrafter(min_n=1, max_n=2), Fixed(depth=2), max_batch_size=2)
     alone = {c.request_id: c for c in engine.generate(PROMPTS, SamplingParams(max_new_tokens=12))}
-    for request in engine._requests.requests(PROMPTS, SamplingParams(max_new_tokens=12)):
+    for request in engine.requests.make(PROMPTS, SamplingParams(max_new_tokens=12)):
         engine.add(request)
     for _ in range(4):
         engine.step()
@@ -84,6 +86,109 @@ def test_cancel_keeps_what_was_emitted_and_others_go_on(target):
         assert engine.completions[i].token_ids == alone[i].token_ids
     with pytest.raises(ValueError, match="only a waiting or running request can be cancelled, got '0'"):
         engine.cancel("0")
+
+
+@pytest.mark.parametrize("steps", [0, 1, 4])
+def test_cancelling_the_only_request_hands_out_its_last_chunk(target, steps):
+    """Waiting, in prefill, and decoding: nobody is left to run a pass."""
+    engine = Engine(target, prefill_chunk=2)
+    prompt = PROMPTS[0][:4]
+    (request,) = engine.requests.make([prompt], SamplingParams(max_new_tokens=9))
+    engine.add(request)
+    for _ in range(steps):
+        engine.step()
+    engine.cancel("0")
+    assert engine.has_work
+    record = engine.step()
+    assert [c.completion.finish_reason for c in record.chunks] == [FinishReason.CANCELLED]
+    assert (record.rows, record.num_pass_tokens) == ((), 0)
+    assert not engine.has_work
+    assert engine.step().chunks == ()
+
+
+def test_a_stream_survives_the_cancellation_of_its_request(target):
+    engine = Engine(target)
+    for chunk in engine.stream([[1, 2, 3]], SamplingParams(max_new_tokens=9)):
+        if chunk.completion is None:
+            engine.cancel(chunk.request_id)
+            last = chunk
+    assert last.request_id == "0"
+
+
+def test_two_engines_can_share_a_drafter_one_after_the_other(target):
+    drafter = DraftModelDrafter(target)
+    params = SamplingParams(max_new_tokens=8)
+    small = Engine(target, drafter, Fixed(depth=2), max_batch_size=1)
+    large = Engine(target, drafter, Fixed(depth=2), max_batch_size=4)
+    first = [c.token_ids for c in small.generate(PROMPTS, params)]
+    assert [c.token_ids for c in large.generate(PROMPTS, params)] == first
+    assert [c.token_ids for c in small.generate([PROMPTS[0] * 2, *PROMPTS], params)][1:] == first
+
+
+def test_a_run_sees_the_policy_as_new(target):
+    """What hysteresis learned from a larger batch does not reach the next call."""
+    table = BatchTable(ranges=[[1, 2, 4], [3, 64, 1]], hysteresis=2)
+    engine = Engine(target, NgramDrafter(min_n=1, max_n=2), table, max_batch_size=3)
+    params = SamplingParams(max_new_tokens=8)
+    alone = [row.planned for row in rows_of(outputs(engine, PROMPTS[:1], params)[1])]
+    engine.completions.clear()
+    outputs(engine, PROMPTS[:3], params)
+    engine.completions.clear()
+    assert [row.planned for row in rows_of(outputs(engine, PROMPTS[:1], params)[1])] == alone
+    assert set(alone) == {4}
+
+
+def test_a_run_has_room_for_its_longest_request_from_the_start(target):
+    """Otherwise a long late request would keep the others waiting until the batch has drained."""
+    short = [
+        Request(request_id=str(i), prompt_ids=(1 + i,), params=SamplingParams(max_new_tokens=30))
+        for i in range(4)
+    ]
+    long = Request(
+        request_id="long", prompt_ids=(9,), params=SamplingParams(max_new_tokens=60), arrival_s=1e-3
+    )
+    engine = Engine(target, max_batch_size=5)
+    records = list(engine.run([*short, long]))
+    assert max(len(record.rows) for record in records) == 5
+
+
+def test_a_clock_that_is_not_the_wall_is_asked_to_wait(target):
+    class Frozen(Clock):
+        time_s = 0.0
+
+        def now_s(self):
+            return self.time_s
+
+        def wait_until_s(self, time_s):
+            self.time_s = max(self.time_s, time_s)
+
+    request = Request(
+        request_id="a", prompt_ids=(1,), params=SamplingParams(max_new_tokens=2), arrival_s=50.0
+    )
+    engine = Engine(target, clock=Frozen())
+    list(engine.run([request]))
+    assert engine.completions["a"].ttft_s == 0.0
+
+
+def test_everything_is_checked_before_the_first_step(target):
+    engine = Engine(target, verification=Greedy())
+    good = Request(request_id="a", prompt_ids=(1,), params=SamplingParams(max_new_tokens=9))
+    hot = Request(request_id="b", prompt_ids=(1,), params=SamplingParams(temperature=1.0), arrival_s=9.0)
+    with pytest.raises(ValueError, match="temperature"):
+        next(engine.run([good, hot]))
+    with pytest.raises(ValueError, match="unique, got 'a' twice in one run"):
+        next(engine.run([good, good]))
+    assert not engine.has_work
+
+
+def test_stop_strings_are_found_across_special_tokens(target):
+    """Special tokens have no text, so any number of them can lie inside a stop string."""
+    special = target.tokenizer.convert_tokens_to_ids("<|im_start|>")
+    params = SamplingParams(max_new_tokens=20, stop=("ab",), ignore_eos=True)
+    (request,) = Engine(target).requests.make([[1]], params)
+    row = Engine(target).requests.sequence(request, 0.0)
+    assert row.commit([97, *[special] * 9, 98, 99], 0.0) == 11
+    assert row.completion().text == ""
 
 
 def test_arrivals_are_waited_for_and_latency_counts_from_them(target):
@@ -161,6 +266,19 @@ class TestRefusals:
         with pytest.raises(ValueError, match="must share a vocabulary, got 100 and 259 entries"):
             Engine(target, SyntheticDrafter(vocab_size=100, acceptance=(0.5,)), Fixed(depth=1))
 
+    def test_stop_strings_that_cannot_match(self, target):
+        params = SamplingParams(stop=("<|im_end|>",))
+        with pytest.raises(
+            ValueError, match=r"has no special tokens, got '<|im_end|>'; use eos_token_ids=\[258"
+        ):
+            Engine(target).generate([[1]], params)
+        with pytest.raises(ValueError, match="stop must be a list of strings, got the string 'END'"):
+            SamplingParams(stop="END")
+
+    def test_a_rule_whose_signal_the_drafter_lacks(self, target):
+        with pytest.raises(ValueError, match="verification synthetic needs the signal confidence"):
+            Engine(target, NgramDrafter(), Fixed(depth=2), verification=SyntheticAcceptance())
+
     def test_depth_without_a_drafter(self, target):
         with pytest.raises(ValueError, match="drafts up to 2 tokens"):
             Engine(target, None, Fixed(depth=2))
@@ -202,7 +320,7 @@ class TestRefusals:
                 return torch.full_like(ctx.slots, 9)
 
         engine = Engine(target, NgramDrafter(min_n=1, max_n=2), Deep(), verification=Coupled())
-        with pytest.raises(ValueError, match=r"Deep.plan must stay in \[0, 4\], got \[9\]"):
+        with pytest.raises(ValueError, match=r"Deep.plan must stay in \[0, 4\] for row 0, got 9"):
             engine.generate([[1, 2, 3]])
 
     def test_sizes(self, target):

@@ -94,7 +94,7 @@ def test_admission_order_and_neighbours_do_not_change_the_text(target, reference
     engine = Engine(
         target, NgramDrafter(min_n=1, max_n=3), Fixed(depth=4), verification=Coupled(), max_batch_size=3
     )
-    requests = engine._requests.requests(PROMPTS, SAMPLED)
+    requests = engine.requests.make(PROMPTS, SAMPLED)
     order = torch.randperm(len(requests), generator=torch.Generator().manual_seed(1)).tolist()
     list(engine.run([requests[i] for i in order]))
     assert [engine.completions[str(i)].token_ids for i in range(len(PROMPTS))] == reference["sampled"]

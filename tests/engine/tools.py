@@ -97,7 +97,7 @@ class WrongDrafter(Drafter):
 
 def outputs(engine: Engine, prompts, params=None):
     """Output ids in prompt order, and every step record."""
-    requests = engine._requests.requests(prompts, params or SamplingParams(max_new_tokens=24))
+    requests = engine.requests.make(prompts, params or SamplingParams(max_new_tokens=24))
     records = list(engine.run(requests))
     return [engine.completions[r.request_id].token_ids for r in requests], records
 

@@ -58,6 +58,16 @@ def test_pool_refuses_what_it_does_not_have_and_takes_pages_back():
     assert cache.reserve(1, 10)
 
 
+@pytest.mark.parametrize("page_size", [None, 4])
+def test_a_released_row_leaves_nothing_behind(page_size):
+    """An overflow of the former row would reach the next one as 0 times infinity."""
+    cache = make_cache(page_size=page_size)
+    assert cache.reserve(0, 10)
+    write(cache, 0, 0, torch.full((10,), torch.inf))
+    cache.release(0)
+    assert all(bool((layer == 0).all()) for layer in (*cache.keys, *cache.values))
+
+
 def test_neighbouring_rows_are_one_view_without_a_copy():
     cache = make_cache()
     keys, _ = cache.read_range(0, 1, 3, 6)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, MambaConfig
+from transformers import AutoModelForCausalLM, DiffLlamaConfig, LlamaConfig, MambaConfig, StableLmConfig
 
 from dspark.models.base import PassRow
 from dspark.models.synthetic import make_synthetic_target
@@ -88,7 +88,7 @@ def test_attention_sinks_and_experts_run_fast_but_not_invariant(tmp_path):
     with torch.inference_mode():
         own = [eager(torch.tensor([s])).logits[0, -k:] for s, k in zip(sequences, NEW, strict=True)]
     torch.testing.assert_close(run_ragged(target, sequences), torch.cat(own), atol=2e-4, rtol=1e-4)
-    with pytest.raises(ValueError, match="gave other bits alone than in company; use numerics=fast"):
+    with pytest.raises(ValueError, match="gave other bits alone than in company, with .* threads"):
         load_target(folder, numerics="invariant")
 
 
@@ -122,9 +122,86 @@ def test_a_model_with_attention_of_its_own_is_refused(tiny_llama, monkeypatch):
 
     monkeypatch.setattr(LlamaAttention, "forward", bypass)
     with pytest.raises(
-        ValueError, match=r"does not attend through the registered function in layers \[0, 1\]"
+        ValueError, match=r"does not attend through the registered function exactly once in layers \[0, 1\]"
     ):
         load_target(tiny_llama)
+
+
+def tiny_config(kind, **kwargs):
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 64,
+        "max_position_embeddings": 128,
+        "pad_token_id": 0,
+    }
+    return kind(**(sizes | kwargs))
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            lambda: tiny_config(DiffLlamaConfig),
+            "does not attend through the registered function exactly once|gives other logits",
+        ),
+        (lambda: tiny_config(StableLmConfig), "cannot be driven through a registered attention function"),
+        (
+            lambda: tiny_config(
+                LlamaConfig,
+                rope_parameters={
+                    "rope_type": "longrope",
+                    "rope_theta": 1e4,
+                    "factor": 4.0,
+                    "short_factor": [1.0] * 4,
+                    "long_factor": [2.0] * 4,
+                    "original_max_position_embeddings": 32,
+                },
+            ),
+            "longrope positions turns all its keys by the length of the longest row",
+        ),
+    ],
+    ids=["two calls a layer", "own attention", "longrope"],
+)
+def test_models_that_the_engine_would_get_wrong_are_refused_in_one_line(config, message, tmp_path):
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config()).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=message) as caught:
+        load_target(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_invariance_holds_for_long_passes_with_any_number_of_threads(threads, tmp_path):
+    """Kernels cut a long pass of a wide layer into pieces, one a thread."""
+    torch.manual_seed(0)
+    config = tiny_config(LlamaConfig, intermediate_size=5632, max_position_embeddings=512)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        target = load_target(tmp_path, numerics="invariant")
+        row = torch.randint(64, (257,), generator=torch.Generator().manual_seed(1)).tolist()
+        logits = []
+        for size in (257, 100, 8):
+            cache = target.new_cache(1, 257)
+            for start in range(0, 257, size):
+                chunk = PassRow(slot=0, start=start, token_ids=row[start : start + size], num_logits=1)
+                last = target.forward([chunk], cache)
+            logits.append(last)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(logits[0], logits[1])
+    assert torch.equal(logits[0], logits[2])
+
+
+def test_invariant_context_ends_where_sums_stop_being_exact(tmp_path):
+    folder = make_synthetic_target(tmp_path, max_context=9000)
+    assert load_target(folder).max_context == 9000
+    assert load_target(folder, numerics="invariant").max_context == 8192
 
 
 def test_unknown_attention_keywords_are_refused_by_name(tiny_llama):
