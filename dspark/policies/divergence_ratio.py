@@ -8,6 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+STEADY = 1e-9
+"""Variance, in nats squared, up to which a window counts as constant; rounding stays far below."""
+
 
 def appended(windows: Tensor, values: Tensor, counts: Tensor) -> Tensor:
     """Float64 [B, W]: the windows with each row's first ``counts`` of ``values`` put at their end.
@@ -37,8 +40,8 @@ def weighted_variance(windows: Tensor, decay: float) -> Tensor:
 def variance_ratio(windows: Tensor, short: int, decay: float) -> Tensor:
     """Float64 [B], WVIR: variance of the last ``short`` divergences over that of the whole window.
 
-    1 where the whole window does not vary: nothing changes.
+    1 where the whole window does not vary (``STEADY``): nothing changes.
     """
     recent = weighted_variance(windows[:, -short:], decay)
     whole = weighted_variance(windows, decay)
-    return torch.where(whole > 0, recent / whole, 1.0)
+    return torch.where(whole > STEADY, recent / whole, 1.0)

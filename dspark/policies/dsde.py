@@ -25,10 +25,10 @@ LARGEST_DIVERGENCE = 1e4
 class RowDivergences:
     """One entry a slot; the first four describe its calibration."""
 
-    num_judged: Tensor  # int [num_slots], verified tokens so far
-    longest: Tensor  # int [num_slots], most tokens accepted in a step
-    total: Tensor  # float64 [num_slots], sum of divergences
-    largest: Tensor  # float64 [num_slots], their maximum
+    num_judged: Tensor  # int [num_slots], verified tokens while calibrating
+    longest: Tensor  # int [num_slots], most of them accepted in a step
+    total: Tensor  # float64 [num_slots], sum of their divergences
+    largest: Tensor  # float64 [num_slots], maximum of their divergences
     window: Tensor  # float64 [num_slots, long_window], the last divergences; NaN in front
     last_mean: Tensor  # float64 [num_slots], mean divergence of the row's last draft
     depth: Tensor  # int [num_slots], while calibrating
@@ -136,8 +136,9 @@ class Dsde(Policy):
         if not self.cap:
             return depth
         # bounds calibrated rows only; a batch without any has no bound
-        mean = (depth * calibrated).sum() / calibrated.sum().clamp(min=1)
-        return torch.where(calibrated, torch.minimum(depth, mean.ceil().long()), depth)
+        num_calibrated = calibrated.sum().clamp(min=1)
+        mean = ((depth * calibrated).sum() + num_calibrated - 1) // num_calibrated  # rounded up
+        return torch.where(calibrated, torch.minimum(depth, mean), depth)
 
     def observe(self, ctx: StepContext, verdict: Verdict, state: State) -> State:
         """The rows' entries after the step; rows in which nothing was verified keep theirs."""
@@ -171,10 +172,11 @@ class Dsde(Policy):
         """The entries with what the step showed."""
         counts, accepted = verdict.verify_lengths, verdict.accepted
         judged = torch.arange(divergence.shape[1], device=counts.device) < counts[:, None]
-        values = divergence.double().clamp(max=LARGEST_DIVERGENCE).where(judged, 0.0)
+        # below 0 there is rounding only
+        values = divergence.double().clamp(min=0, max=LARGEST_DIVERGENCE).where(judged, 0.0)
         drafted, sums = counts > 0, values.sum(1)
         calibrating = drafted & (rows.num_judged < self.calibration_tokens)
-        largest = torch.where(judged, values, 0.0).amax(1) if values.shape[1] else rows.largest
+        largest = values.amax(1) if values.shape[1] else rows.largest
         whole = calibrating & (accepted == counts) & (counts >= rows.depth)
         return RowDivergences(
             num_judged=rows.num_judged + counts * calibrating,

@@ -31,12 +31,18 @@ def _stop_when(
     command = [sys.executable, "-m", "dspark", *arguments]
     environment = {**os.environ, "DSPARK_CACHE": str(cache)}
     with subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as process:
         deadline = time.monotonic() + 120
         while not is_time() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.002)
-        process.send_signal(number)
+        os.killpg(process.pid, number)  # as a terminal does, W&B's own process included
         out, err = process.communicate(timeout=120)
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
@@ -96,14 +102,19 @@ def test_an_interrupt_is_exit_code_130_and_says_how_to_go_on(
 ) -> None:
     folder = tmp_path / "interrupted"
     arguments = ["compare", *COMPARE, f"hydra.run.dir={folder}"]
+    tracked = ["tracker=wandb", "tracker.mode=offline"]
     stopped = _stop_when(
-        arguments, tmp_path, model_cache, signal.SIGINT, lambda: _num_lines(folder / "cells.jsonl") > 0
+        [*arguments, *tracked],
+        tmp_path,
+        model_cache,
+        signal.SIGINT,
+        lambda: _num_lines(folder / "cells.jsonl") > 0,
     )
     assert stopped.returncode == 130, stopped.stderr
     assert "Traceback" not in stopped.stderr
     (line,) = [line for line in stopped.stderr.splitlines() if "interrupted" in line]
     assert line.startswith("dspark: interrupted; go on with: dspark compare ")
-    assert line.endswith(f"hydra.run.dir={folder} resume=true")
+    assert line.endswith(f"{' '.join(tracked)} hydra.run.dir={folder} resume=true")
     partial = read_json(folder / "summary.json")
     assert not partial["complete"]
     assert len(partial["rows"]) >= 1

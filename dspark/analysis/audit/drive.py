@@ -7,11 +7,11 @@ where only one course of events is wanted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from dspark.analysis.audit.rules import Drawn, End, ExactRule, Known
+    from dspark.analysis.audit.rules import End, ExactRule, Known
     from dspark.analysis.audit.tables import Path
     from dspark.analysis.audit.world import World
     from dspark.policies.base import State
@@ -37,49 +37,74 @@ ONE = Fraction(1)
 
 
 class Pick(Protocol):
-    """Which of some chances are followed, and with what weight."""
+    """Which of some chances (``Drawn`` or ``End``) are followed, and with what weight."""
 
-    def __call__(self, chances: Sequence[Drawn] | Sequence[End]) -> list[tuple[Drawn | End, Fraction]]:
+    def __call__(self, chances: Sequence[Any]) -> list[tuple[Any, Fraction]]:
         """Pairs of chance and weight; the weights have sum 1."""
         ...
 
 
-def every(chances: Sequence[Drawn] | Sequence[End]) -> list[tuple[Drawn | End, Fraction]]:
+def every(chances: Sequence[Any]) -> list[tuple[Any, Fraction]]:
     """All chances, each with its probability."""
     return [(chance, chance.probability) for chance in chances]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What there is between two steps."""
+    """What there is between two steps; one entry a row of the world."""
 
-    outputs: tuple[Path, ...]  # emitted by each row since the enumeration began
-    past: tuple[int, ...]  # tokens each row emitted before
-    known: tuple[Known, ...]  # what each row's noise has shown
+    outputs: tuple[Path, ...]  # emitted since the enumeration began
+    past: tuple[int, ...]  # tokens emitted before
+    known: tuple[Known, ...]  # what the row's noise has shown
     state: State
     step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafting:
+    """A step before anything is drafted; one entry a row that still runs."""
+
+    rows: tuple[int, ...]  # their indices in the world
+    outputs: tuple[Path, ...]
+    ctx: StepContext
+    state: State
+    allowed: tuple[int, ...]  # depths after the clamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
     """One joint draft of a step, and how much of it the policy lets the target see."""
 
-    rows: tuple[int, ...]  # indices of the rows that still run
+    drafting: Drafting
     drafts: tuple[Path, ...]
     lengths: tuple[int, ...]  # verify lengths
     weight: Fraction
     known: tuple[Known, ...]
-    ctx: StepContext
     record: Draft | None  # None where no row has a depth
 
 
+@dataclass(frozen=True, slots=True)
+class _Partial:
+    """A joint draft in the making."""
+
+    drafts: tuple[Path, ...]
+    known: tuple[Known, ...]
+    weight: Fraction
+    going: tuple[bool, ...]
+
+
 class Drive:
-    """The steps that a policy can take in a world under a rule."""
+    """The steps that a policy can take in a world under a rule.
+
+    Attributes:
+        learns: the policy's state changes from step to step.
+    """
 
     def __init__(self, policy: Policy, world: World, rule: ExactRule) -> None:
         self.policy, self.world, self.rule = policy, world, rule
         self._drafter = ToyDrafter(world, policy.needs - {Signal.DIVERGENCE})
-        self._learns = type(policy).observe is not Policy.observe
+        self._tells_q = rule.tells_q and not world.deterministic
+        self.learns = type(policy).observe is not Policy.observe
         self._ends: dict[tuple[int, Path, Path, Known], list[End]] = {}
 
     def begin(self) -> Situation:
@@ -98,7 +123,11 @@ class Drive:
         return all(len(output) == self.world.horizon for output in situation.outputs)
 
     def step(self, situation: Situation, pick: Pick = every) -> Iterator[tuple[Situation, Fraction]]:
-        """Situations that the next step can lead to, with their weights."""
+        """Situations that the next step can lead to, with their weights.
+
+        Raises:
+            ValueError: the policy answers with what is no depth.
+        """
         for decided in self.decide(situation, pick):
             yield from self._verify(situation, decided, pick)
 
@@ -108,141 +137,118 @@ class Drive:
         Raises:
             ValueError: the policy answers with what is no depth.
         """
-        ctx, rows = self._context(situation)
-        plan = self.policy.plan(ctx, situation.state)
-        check_depths("plan", plan, ctx, self.policy.max_depth, self.policy)
-        allowed = torch.minimum(plan, usable_depth(ctx, None)).tolist()
-        width = max(allowed)
-        outputs = [situation.outputs[row] for row in rows]
+        drafting = self._plan(situation)
+        rows, width = drafting.rows, max(drafting.allowed)
         known = tuple(situation.known[row] for row in rows)
-        for drafts, known_after, weight in self._drafts(ctx, situation, rows, allowed, known, pick):
+        for partial in self._drafts(drafting, known, pick):
             record, lengths = None, (0,) * len(rows)
             if width:
-                record = self._drafter.draft(rows, outputs, drafts, width, with_q=self._tells_q)
-                trim = self.policy.trim(ctx, record, situation.state)
-                check_depths("trim", trim, ctx, record.lengths, self.policy)
+                record = self._drafter.draft(
+                    rows, drafting.outputs, partial.drafts, width, with_q=self._tells_q
+                )
+                trim = self.policy.trim(drafting.ctx, record, situation.state)
+                check_depths("trim", trim, drafting.ctx, record.lengths, self.policy)
                 lengths = tuple(trim.tolist())
             yield Decided(
-                rows=rows,
-                drafts=drafts,
+                drafting=drafting,
+                drafts=partial.drafts,
                 lengths=lengths,
-                weight=weight,
-                known=known_after,
-                ctx=ctx,
+                weight=partial.weight,
+                known=partial.known,
                 record=record,
             )
 
-    @property
-    def _tells_q(self) -> bool:
-        return self.rule.tells_q and not self.world.deterministic
-
-    def _context(self, situation: Situation) -> tuple[StepContext, tuple[int, ...]]:
-        """What the policy may know, and the rows that still run."""
-        lengths = [len(output) for output in situation.outputs]
-        rows = tuple(row for row, length in enumerate(lengths) if length < self.world.horizon)
-        emitted = torch.tensor([lengths[row] for row in rows])
-        past = torch.tensor([situation.past[row] for row in rows])
+    def _plan(self, situation: Situation) -> Drafting:
+        """The rows that still run, what the policy may know of them, and their depths."""
+        horizon = self.world.horizon
+        rows = tuple(row for row, output in enumerate(situation.outputs) if len(output) < horizon)
+        emitted = torch.tensor([len(situation.outputs[row]) for row in rows])
         ctx = StepContext(
             step=situation.step,
             slots=torch.tensor(rows),
             is_new=torch.full((len(rows),), situation.step == 0),
-            context_lengths=NUM_PROMPT + past + emitted,
-            remaining_tokens=self.world.horizon - emitted,
+            context_lengths=NUM_PROMPT + torch.tensor([situation.past[row] for row in rows]) + emitted,
+            remaining_tokens=horizon - emitted,
             depth_caps=torch.full((len(rows),), NO_CAP),
-            num_slots=len(lengths),
+            num_slots=len(situation.outputs),
             cost=self.world.cost,
         )
-        return ctx, rows
+        plan = self.policy.plan(ctx, situation.state)
+        check_depths("plan", plan, ctx, self.policy.max_depth, self.policy)
+        return Drafting(
+            rows=rows,
+            outputs=tuple(situation.outputs[row] for row in rows),
+            ctx=ctx,
+            state=situation.state,
+            allowed=tuple(torch.minimum(plan, usable_depth(ctx, None)).tolist()),
+        )
 
-    def _drafts(
-        self,
-        ctx: StepContext,
-        situation: Situation,
-        rows: tuple[int, ...],
-        allowed: list[int],
-        known: tuple[Known, ...],
-        pick: Pick,
-    ) -> Iterator[tuple[tuple[Path, ...], tuple[Known, ...], Fraction]]:
-        """Joint drafts of the rows, what they reveal, and their weights."""
-        outputs = [situation.outputs[row] for row in rows]
-        going = tuple(depth > 0 for depth in allowed)
-        partial = [((((),) * len(rows)), known, ONE, going)]
-        for k in range(1, max(allowed) + 1):
+    def _drafts(self, drafting: Drafting, known: tuple[Known, ...], pick: Pick) -> Iterator[_Partial]:
+        """Joint drafts of the rows."""
+        num_rows = len(drafting.rows)
+        going = tuple(depth > 0 for depth in drafting.allowed)
+        partials = [_Partial(((),) * num_rows, known, ONE, going)]
+        for k in range(1, max(drafting.allowed) + 1):
             longer = []
-            for drafts, given, weight, going in partial:
-                if not any(going):
-                    yield drafts, given, weight
-                    continue
-                for drafted, revealed, share in self._one_token(rows, outputs, drafts, given, going, pick):
-                    on = self._going_on(ctx, situation.state, rows, outputs, drafted, k, allowed)
-                    longer.append((drafted, revealed, weight * share, on))
-            partial = longer
-        for drafts, given, weight, _ in partial:
-            yield drafts, given, weight
+            for partial in partials:
+                if any(partial.going):
+                    longer += self._one_token(drafting, partial, k, pick)
+                else:
+                    yield partial
+            partials = longer
+        yield from partials
 
-    def _one_token(
-        self,
-        rows: tuple[int, ...],
-        outputs: Sequence[Path],
-        drafts: tuple[Path, ...],
-        known: tuple[Known, ...],
-        going: tuple[bool, ...],
-        pick: Pick,
-    ) -> Iterator[tuple[tuple[Path, ...], tuple[Known, ...], Fraction]]:
-        """The drafts one token longer where a row is going."""
+    def _one_token(self, drafting: Drafting, partial: _Partial, k: int, pick: Pick) -> Iterator[_Partial]:
+        """The joint draft with a k-th token where a row is going."""
         options = []
-        for i, row in enumerate(rows):
-            if not going[i]:
-                options.append([(drafts[i], known[i], ONE)])
+        for i, row in enumerate(drafting.rows):
+            draft, known = partial.drafts[i], partial.known[i]
+            if not partial.going[i]:
+                options.append([(draft, known, ONE)])
                 continue
-            law = self.world.draft_law(row, (*outputs[i], *drafts[i]))
-            drawn = pick(self.rule.draw(law, len(drafts[i]), known[i]))
-            options.append([((*drafts[i], d.token), d.known, weight) for d, weight in drawn])
+            law = self.world.draft_law(row, (*drafting.outputs[i], *draft))
+            drawn = pick(self.rule.draw(law, len(draft), known))
+            options.append([((*draft, d.token), d.known, weight) for d, weight in drawn])
         for combination in product(*options):
-            paths, revealed, weights = zip(*combination, strict=True)
-            yield paths, revealed, prod(weights, start=ONE)
+            drafts, known, weights = zip(*combination, strict=True)
+            weight = prod(weights, start=partial.weight)
+            yield _Partial(drafts, known, weight, self._going_on(drafting, drafts, k))
 
-    def _going_on(
-        self,
-        ctx: StepContext,
-        state: State,
-        rows: tuple[int, ...],
-        outputs: Sequence[Path],
-        drafts: tuple[Path, ...],
-        k: int,
-        allowed: list[int],
-    ) -> tuple[bool, ...]:
+    def _going_on(self, drafting: Drafting, drafts: tuple[Path, ...], k: int) -> tuple[bool, ...]:
         """Which rows draft on after depth k."""
-        may = [len(draft) == k and depth > k for draft, depth in zip(drafts, allowed, strict=True)]
+        lengths = [len(draft) for draft in drafts]
+        may = [length == k and depth > k for length, depth in zip(lengths, drafting.allowed, strict=True)]
         if not self.world.autoregressive or not any(may):
             return tuple(may)
-        signals = self._drafter.signals(rows, outputs, drafts, k)
-        goes_on = self.policy.proceed(ctx, k, signals, state).tolist()
+        signals = self._drafter.signals(drafting.rows, drafting.outputs, drafts, k)
+        goes_on = self.policy.proceed(drafting.ctx, k, signals, drafting.state).tolist()
         return tuple(a and b for a, b in zip(may, goes_on, strict=True))
 
     def _verify(
         self, situation: Situation, decided: Decided, pick: Pick
     ) -> Iterator[tuple[Situation, Fraction]]:
         """Situations after the target's pass over one joint draft."""
-        places = list(enumerate(decided.rows))
-        options = [pick(self._ends_of(row, situation.outputs[row], decided, i)) for i, row in places]
+        rows = decided.drafting.rows
+        options = [pick(self._ends_of(decided, i)) for i in range(len(rows))]
         for combination in product(*options):
             ends = [end for end, _ in combination]
-            weight = prod((share for _, share in combination), start=decided.weight)
             outputs, known = list(situation.outputs), list(situation.known)
-            for (i, row), end in zip(places, ends, strict=True):
-                outputs[row] = (*outputs[row], *decided.drafts[i][: end.accepted], end.next_token)
+            for row, draft, end in zip(rows, decided.drafts, ends, strict=True):
+                outputs[row] = (*outputs[row], *draft[: end.accepted], end.next_token)
                 known[row] = end.known
-            after = Situation(
-                outputs=tuple(outputs),
-                past=situation.past,
-                known=tuple(known),
-                state=situation.state,
-                step=situation.step + 1,
+            after = replace(
+                situation, outputs=tuple(outputs), known=tuple(known), step=situation.step + 1
             )
-            yield self._observed(after, decided, ends), weight
+            # the state after the last step is of no use to anybody
+            if self.learns and not self.is_over(after):
+                verdict = self._verdict(decided, ends)
+                state = self.policy.observe(decided.drafting.ctx, verdict, situation.state)
+                after = replace(after, state=state)
+            yield after, prod((share for _, share in combination), start=decided.weight)
 
-    def _ends_of(self, row: int, output: Path, decided: Decided, i: int) -> list[End]:
+    def _ends_of(self, decided: Decided, i: int) -> list[End]:
+        """What verifying the i-th running row may come to."""
+        row, output = decided.drafting.rows[i], decided.drafting.outputs[i]
         drafts = decided.drafts[i][: decided.lengths[i]]
         key = (row, output, drafts, decided.known[i])
         if key not in self._ends:
@@ -253,53 +259,34 @@ class Drive:
             self._ends[key] = self.rule.ends(drafts, p, q, decided.known[i])
         return self._ends[key]
 
-    def _observed(self, after: Situation, decided: Decided, ends: list[End]) -> Situation:
-        """The situation with the policy's state after the step; the last state is of no use to anybody."""
-        if not self._learns or self.is_over(after):
-            return after
-        verify_lengths = torch.tensor(decided.lengths)
-        verdict = Verdict(
-            verify_lengths=verify_lengths,
-            accepted=torch.tensor([end.accepted for end in ends]),
-            next_token=torch.tensor([end.next_token for end in ends]),
-            step_time_s=self._step_time_s(decided, verify_lengths),
-            draft=decided.record,
-            divergence=self._divergence(after, decided),
-        )
-        return Situation(
-            outputs=after.outputs,
-            past=after.past,
-            known=after.known,
-            state=self.policy.observe(decided.ctx, verdict, after.state),
-            step=after.step,
-        )
-
-    def _step_time_s(self, decided: Decided, verify_lengths: Tensor) -> float:
-        ctx = decided.ctx
-        longest = max(len(draft) for draft in decided.drafts)
+    def _verdict(self, decided: Decided, ends: list[End]) -> Verdict:
+        """What the policy learns from a step."""
+        ctx, lengths = decided.drafting.ctx, torch.tensor(decided.lengths)
         time = self.world.cost.step_time_s(
             decode_rows=torch.tensor(ctx.num_rows),
-            tokens=ctx.num_rows + verify_lengths.sum(),
+            tokens=ctx.num_rows + lengths.sum(),
             context_tokens=ctx.context_lengths.sum(),
-            draft_tokens=torch.tensor(longest),
+            draft_tokens=torch.tensor(max(len(draft) for draft in decided.drafts)),
         )
-        return float(time.total_s)
+        reads_divergence = decided.record is not None and Signal.DIVERGENCE in self.policy.needs
+        return Verdict(
+            verify_lengths=lengths,
+            accepted=torch.tensor([end.accepted for end in ends]),
+            next_token=torch.tensor([end.next_token for end in ends]),
+            step_time_s=float(time.total_s),
+            draft=decided.record,
+            divergence=self._divergence(decided) if reads_divergence else None,
+        )
 
-    def _divergence(self, after: Situation, decided: Decided) -> Tensor | None:
-        """KL(q || p) of the verified positions, as the engine tells it to policies that need it."""
-        if decided.record is None or Signal.DIVERGENCE not in self.policy.needs:
-            return None
-        found = torch.full(decided.record.tokens.shape, torch.nan)
-        for i, row in enumerate(decided.rows):
-            request = self.world.requests[row]
-            emitted = after.outputs[row]
-            for k in range(decided.lengths[i]):
-                path = (*emitted[: int(decided.ctx.context_lengths[i]) - NUM_PROMPT - after.past[row]],)
-                path = (*path, *decided.drafts[i][:k])
-                p = torch.tensor([float(x) for x in request.target[path]])
+    def _divergence(self, decided: Decided) -> Tensor:
+        """KL(q || p) of the verified positions [B, K], or -log p of the token where no q is told."""
+        drafting = decided.drafting
+        found = torch.full((len(drafting.rows), max(drafting.allowed)), torch.nan)
+        for i, (row, output) in enumerate(zip(drafting.rows, drafting.outputs, strict=True)):
+            for k, token in enumerate(decided.drafts[i][: decided.lengths[i]]):
+                path = (*output, *decided.drafts[i][:k])
+                p = torch.tensor([float(x) for x in self.world.requests[row].target[path]])
                 q = torch.tensor([float(x) for x in self.world.draft_law(row, path)])
-                if not self._tells_q:
-                    found[i, k] = -p[decided.drafts[i][k]].log()
-                else:
-                    found[i, k] = (q * (q / p).log()).nan_to_num(0.0).sum()
+                kl = torch.xlogy(q, q / p).sum() if self._tells_q else -p[token].log()
+                found[i, k] = kl
         return found

@@ -40,7 +40,7 @@ def expected_calibration_error(probability: Tensor, label: Tensor, num_bins: int
     Raises:
         ValueError: there is no probability, or one is outside [0, 1].
     """
-    rows = probability.double().reshape(-1, probability.shape[-1])
+    rows = torch.atleast_2d(probability.double())
     if rows.shape[1] == 0:
         raise ValueError("a calibration error needs at least one probability, got none: record more drafts")
     if not bool(((rows >= 0) & (rows <= 1)).all()):

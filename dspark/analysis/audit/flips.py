@@ -1,0 +1,98 @@
+"""Decisions that hang on the token they are about.
+
+Whether position k of a row is verified must not depend on what was drawn there or later in that
+row, given the tokens before it (arXiv 2607.05147, appendix A). In a toy world all drafts are known,
+so two that differ from position k on, and in nothing else, can be set against each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dspark.analysis.audit.cases import random_world
+from dspark.analysis.audit.drive import Decided, Drive, Situation
+from dspark.analysis.audit.output_law import warmed_up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from dspark.analysis.audit.rules import ExactRule
+    from dspark.analysis.audit.tables import Path
+    from dspark.analysis.audit.world import World
+    from dspark.policies.base import Policy
+
+
+HUNT_WARM_UPS = (0, 12)
+"""Steps of history, in turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flip:
+    """Two drafts of a row, equal before ``position``, of which only one is verified there."""
+
+    row: int
+    position: int  # from 1
+    output: Path  # committed before
+    kept: Path
+    kept_length: int  # >= position
+    dropped: Path
+    dropped_length: int  # < position
+    others: tuple[Path, ...]  # what the other running rows drafted, in both
+
+
+def find_flip(drive: Drive, situations: Iterable[Situation]) -> Flip | None:
+    """The first flip in any of the situations, with the drafts differing in the position itself if any do."""
+    later = None
+    for situation in situations:
+        for flip in _flips(list(drive.decide(situation))):
+            if flip.kept[flip.position - 1] != flip.dropped[flip.position - 1]:
+                return flip
+            later = later or flip
+    return later
+
+
+def hunt(policy: Policy, rule: ExactRule, *, tries: int, seed: int, autoregressive: bool) -> Iterator[World]:
+    """Random one-request worlds in which a decision of the first step hangs on its token.
+
+    Only decisions are looked at, which is quick; costs and confidences are new in every try. A flip
+    need not bias the output; the exact law tells.
+    """
+    for number in range(tries):
+        world = replace(
+            random_world(seed * 100_003 + number, num_requests=1, vocab_size=2, horizon=3),
+            name=f"hunt {number}",
+            autoregressive=autoregressive,
+            warm_up_steps=HUNT_WARM_UPS[number % len(HUNT_WARM_UPS)],
+        )
+        drive = Drive(policy, world, rule)
+        if find_flip(drive, [warmed_up(drive)]) is not None:
+            yield world
+
+
+def _flips(decisions: list[Decided]) -> Iterator[Flip]:
+    """Flips between the joint drafts of one step."""
+    kept: dict[tuple, tuple[Path, int]] = {}
+    dropped: dict[tuple, tuple[Path, int]] = {}
+    for decided in decisions:
+        for i, draft in enumerate(decided.drafts):
+            others = (*decided.drafts[:i], *decided.drafts[i + 1 :])
+            for position in range(1, len(draft) + 1):
+                key = (i, position, draft[: position - 1], others)
+                length = decided.lengths[i]
+                side = kept if length >= position else dropped
+                side.setdefault((*key, draft[position - 1]), (draft, length))
+    for key, (draft, length) in sorted(kept.items()):
+        for other_key, (other, other_length) in sorted(dropped.items()):
+            if key[:-1] == other_key[:-1]:
+                i, position, _, others, _ = key
+                yield Flip(
+                    row=decisions[0].drafting.rows[i],
+                    position=position,
+                    output=decisions[0].drafting.outputs[i],
+                    kept=draft,
+                    kept_length=length,
+                    dropped=other,
+                    dropped_length=other_length,
+                    others=others,
+                )
