@@ -97,8 +97,8 @@ def calibrate(
 ) -> Calibration:
     """Temperatures fitted on one part of the requests, and scores of the other with and without them.
 
-    Positions that fewer than ``min_samples`` drafts of the fit half reach are not fitted: they take
-    the temperature of the last one that is, or 1.
+    Positions that fewer than ``min_samples`` drafts of the fit half reach keep temperature 1: what the
+    last fitted position needs, carried on, would compound in the products of all deeper ones.
 
     Args:
         predictions: an estimator's answers and what became of the drafts.
@@ -197,7 +197,7 @@ def score(outcomes: Outcomes, num_bins: int) -> Score:
 
 
 def _fit(fit: Predictions, num_fitted: int, num_bins: int) -> tuple[float, ...]:
-    """K temperatures, the first ``num_fitted`` of them fitted."""
+    """K temperatures, the first ``num_fitted`` of them fitted, the rest 1."""
     fitted: tuple[float, ...] = ()
     if num_fitted > 0:
         fitted = fit_temperatures(
@@ -206,8 +206,7 @@ def _fit(fit: Predictions, num_fitted: int, num_bins: int) -> tuple[float, ...]:
             fit.verify_lengths.clamp(max=num_fitted),
             num_bins=num_bins,
         )
-    last = fitted[-1] if fitted else 1.0
-    return fitted + (last,) * (fit.depth - num_fitted)
+    return fitted + (1.0,) * (fit.depth - num_fitted)
 
 
 def _together(parts: Sequence[Outcomes]) -> Outcomes:

@@ -139,7 +139,7 @@ def split_requests(
     names = sorted(set(request_ids))
     if len(names) < 2:
         raise ValueError(
-            f"calibration fits on some requests and judges by others, so two must have drafts, "
+            "calibration fits on some requests and judges by others, so two must have run, "
             f"got {len(names)}: run more requests, such as workload.num_requests=32"
         )
     random.Random(seed).shuffle(names)

@@ -127,5 +127,5 @@ def _caption(calibration: Calibration) -> str:
     return (
         f"before → after, where they differ; temperatures fitted on {num_fit} and judged by {num_judged} "
         f"requests, ECE in {calibration.num_bins} bins.\n{FEW} fewer than {calibration.min_samples} samples; "
-        "a temperature so marked is not fitted, but that of the position before, or 1."
+        "a temperature so marked is not fitted."
     )

@@ -87,10 +87,11 @@ class ThresholdRule:
         before = self.of_rows(ctx, state)
         matched = torch.where(ctx.is_new, 0.0, state.matched.to(device)[ctx.slots])
         verified = verdict.verify_lengths
-        rate = verdict.accepted / verified.clamp(min=1)
+        rate = verdict.accepted.double() / verified.clamp(min=1)
         new_matched = self.match_decay * matched + (1 - self.match_decay) * rate
-        bolder = torch.where(verified >= ctx.depth_caps.clamp(max=depth), 0.0, -self.increment)
-        change = torch.where(new_matched < self.target, self.increment, bolder)
+        change = torch.full_like(before, -self.increment)
+        change = change.masked_fill(verified >= ctx.depth_caps.clamp(max=depth), 0.0)
+        change = change.masked_fill(new_matched < self.target, self.increment)
         after = (before + (1 - self.threshold_decay) * change).clamp(0, 1)
         learnt = verified > 0
         return Thresholds(

@@ -100,7 +100,9 @@ class Nightjar(Policy):
         """A context for every ``bin_width`` batch sizes up to ``num_slots``, nothing tried."""
         nothing = (0.0,) * (self.depth + 1)
         num_contexts = -(-num_slots // self.bin_width)
-        return NightjarState(contexts=(Context(tokens=nothing, seconds=nothing),) * num_contexts, last_depth=0)
+        return NightjarState(
+            contexts=(Context(tokens=nothing, seconds=nothing),) * num_contexts, last_depth=0
+        )
 
     def plan(self, ctx: StepContext, state: State) -> Tensor:
         """Int [B], the depth of the context's bin everywhere."""

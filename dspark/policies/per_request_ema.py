@@ -139,7 +139,8 @@ class PerRequestEma(Policy):
         moved = torch.where(probed, accepted.double(), moved)  # the average from before the stay is stale
         average = torch.where(counts, moved, average)
         depth = torch.where(probed, accepted, torch.where(counts, self._next(depth, average), depth))
-        idle = torch.where((depth == 0) & ~probed, idle + 1, 0)
+        idle = torch.where(planned == 0, idle + 1, idle)
+        idle = torch.where((depth > 0) | counts, 0, idle)  # a probe without a draft is tried again
         return RowAverages(
             depth=write_rows(state.depth, ctx, depth),
             average=write_rows(state.average, ctx, average),
@@ -157,10 +158,8 @@ class PerRequestEma(Policy):
             deeper = depth + self.step
         else:
             deeper = torch.maximum((depth * self.factor).floor().long(), depth + 1)
-        if self.decrease == ADDITIVE:
-            shallower = depth - self.step
-        else:
-            shallower = (depth / self.factor).floor().long()
+        additive = self.decrease == ADDITIVE
+        shallower = depth - self.step if additive else (depth / self.factor).floor().long()
         after = torch.where(average >= self.grow * depth, deeper, depth)
         after = torch.where(average <= self.shrink * depth, shallower, after)
         return after.clamp(self.min_depth, self.depth)

@@ -39,7 +39,7 @@ class Specdecpp(Policy):
         threshold: h, in [0, 1]; 1 never stops.
         lag: leave the last token out of the product.
         estimator: of the conditional acceptance, by name.
-        estimator_settings: the estimator's own fields.
+        estimator_settings: the estimator's own fields; None for its defaults.
         temperatures: T_1...T_depth of a calibration, or the file of one.
 
     Raises:
@@ -51,7 +51,7 @@ class Specdecpp(Policy):
     threshold: float = 0.3
     lag: bool = False
     estimator: str = "top1"
-    estimator_settings: dict[str, Any] = field(default_factory=dict)
+    estimator_settings: dict[str, Any] | None = None
     temperatures: list[float] | str | None = None
     built: Estimator = field(init=False, repr=False, compare=False)
 
@@ -60,7 +60,8 @@ class Specdecpp(Policy):
         require_depth(self.min_depth, "min_depth")
         if not 0 <= self.threshold <= 1:
             raise ValueError(f"threshold must be in [0, 1], got {self.threshold}")
-        built = build_estimator(self.estimator, temperatures=self.temperatures, **self.estimator_settings)
+        settings = self.estimator_settings or {}
+        built = build_estimator(self.estimator, temperatures=self.temperatures, **settings)
         built.init(0, self.depth)  # refuses a calibration that is too short, before anything runs
         object.__setattr__(self, "built", built)
 

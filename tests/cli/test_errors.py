@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dspark.cli import session
 from dspark.models.synthetic import make_synthetic_target
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def _no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object, **settings: object) -> None:
         raise AssertionError("a model was loaded before the command was refused")
 
-    monkeypatch.setattr("dspark.config.build.load_target", refuse)
+    monkeypatch.setattr(session, "load_target", refuse)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ MANDATORY = {
     ("target", "pretrained"): ["target.source=smollm2"],
     ("drafter", "draft_model"): ["drafter.source=smollm2"],
     ("cost", "constant"): ["cost.target_s=0.01"],
+    ("cost", "step_table"): ["cost.tokens=[1,8]", "cost.target_s=[0.1,0.2]"],
     ("cost", "linear"): ["cost.target_fixed_s=0.01", "cost.target_kv_s=0.0", "cost.target_token_s=0.0"],
 }
 """What an option wants from the command line."""

@@ -14,6 +14,7 @@ from dspark.policies.per_request_ema import PerRequestEma
 from dspark.types import LosslessClass
 
 A = LosslessClass.FIXED
+TIERS = {"tiers": {1: [0, 2, 4], 5: [0, 1]}, "start": 0, "down_hysteresis": {}, "warmup_steps": 0}
 ARMS = {"depths": [0, 1, 2, 4], "batch_starts": [1, 4, 8]}
 
 POLICIES = {
@@ -23,7 +24,11 @@ POLICIES = {
     "hf_heuristic_transient": (HfHeuristic(schedule="heuristic_transient", depth=7), A, True),
     "hf_heuristic_constant": (HfHeuristic(schedule="constant", start=3), A, True),
     "ema": (Ema(), A, False),
-    "ema_quick": (Ema(tiers={1: [0, 2, 4], 5: [0, 1]}, start=0, down_hysteresis={}, warmup_steps=0), A, False),
+    "ema_quick": (
+        Ema(tiers={1: [0, 2, 4], 5: [0, 1]}, start=0, down_hysteresis={}, warmup_steps=0),
+        A,
+        False,
+    ),
     "per_request_ema": (PerRequestEma(), A, True),
     "per_request_ema_to_0": (
         PerRequestEma(min_depth=0, weight=1.0, increase="multiplicative", decrease="additive", probe_every=2),

@@ -16,7 +16,13 @@ NAN = math.nan
 
 def test_the_first_low_bound_is_verified_and_nothing_behind_it(step_context):
     # 1 − √(.2·H) < .5 iff H > 1.25
-    entropy = [[0.5, 1.3, 0.1, 0.1], [1.2, 1.24, 1.25, 0.0], [3.0, 0.0, 0.0, 0.0], [0.1, 0.1, NAN, NAN], [NAN] * 4]
+    entropy = [
+        [0.5, 1.3, 0.1, 0.1],
+        [1.2, 1.24, 1.25, 0.0],
+        [3.0, 0.0, 0.0, 0.0],
+        [0.1, 0.1, NAN, NAN],
+        [NAN] * 4,
+    ]
     block = block_of({Signal.ENTROPY: entropy})
     policy = Adaedl(depth=4)
     assert verified_either_way(policy, step_context(5), block, policy.init(5)) == [2, 4, 1, 2, 0]

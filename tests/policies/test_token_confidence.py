@@ -27,7 +27,9 @@ def preset(**changes: object) -> Confidence:
 def test_the_preset_is_transformers_rule_with_its_numbers(step_context):
     policy = preset()
     assert (policy.threshold, policy.depth, policy.lossless_class) == (0.4, 20, LosslessClass.STOP_AFTER)
-    block = block_of({Signal.TOKEN_PROBABILITY: [[0.9, 0.41, 0.39, 0.9], [0.4, 0.4, 0.4, 0.4], [0.1, 0.9, 0.9, 0.9]]})
+    block = block_of(
+        {Signal.TOKEN_PROBABILITY: [[0.9, 0.41, 0.39, 0.9], [0.4, 0.4, 0.4, 0.4], [0.1, 0.9, 0.9, 0.9]]}
+    )
     assert verified_either_way(policy, step_context(3), block, None) == [3, 4, 1]
 
 

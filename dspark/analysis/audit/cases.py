@@ -118,11 +118,11 @@ def random_world(
 
 
 def jagged_cost(rng: random.Random, max_tokens: int) -> StepTable:
-    """A staircase as engines with captured graphs have it: flat for some tokens, then a jump."""
-    seconds, now = [], 1.0
-    for _ in range(max(max_tokens, 2)):
-        seconds.append(now)
-        now += rng.choice((0.0, 0.0, 0.1, 0.3, 1.0, 2.0))
+    """A staircase, as engines with captured graphs have it: some tokens are free, others open a new step."""
+    seconds = [1.0]
+    for _ in range(max_tokens):
+        jump = rng.choice((0.2, 0.5, 0.8, 1.2, 1.6, 2.0)) if rng.random() < 0.4 else 0.0
+        seconds.append(round(seconds[-1] + jump, 1))
     return StepTable(tokens=list(range(1, len(seconds) + 1)), target_s=seconds)
 
 

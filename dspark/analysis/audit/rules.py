@@ -51,6 +51,7 @@ class ExactRule(ABC):
     name: str
     any_length_exact: ClassVar[bool]  # exact whatever looked at the draft before cutting it
     tells_q: ClassVar[bool]  # the draft carries its q
+    max_vocabulary: ClassVar[int | None] = None  # of worlds that are enumerated in reasonable time
 
     @abstractmethod
     def draw(self, law: Law, offset: int, known: Known) -> list[Drawn]:
@@ -101,6 +102,7 @@ class ExactCoupled(ExactRule):
     name = "coupled"
     any_length_exact: ClassVar[bool] = True
     tells_q: ClassVar[bool] = False
+    max_vocabulary: ClassVar[int | None] = 3  # regions of noise have V - 1 dimensions
 
     def draw(self, law: Law, offset: int, known: Known) -> list[Drawn]:
         """The race's winners, given what the noise at the position has shown."""

@@ -71,7 +71,7 @@ class RequestEma(Estimator):
         accepted, reached = self._counts(ctx, state)
         num_accepted = verdict.accepted.double()
         num_reached = torch.minimum(verdict.accepted + 1, verdict.verify_lengths).double()
-        kept = torch.where(num_reached > 0, self.decay, 1.0)
+        kept = torch.ones_like(reached).masked_fill(num_reached > 0, self.decay)
         device = ctx.slots.device
         return RequestCounts(
             accepted=state.accepted.to(device).index_copy(0, ctx.slots, kept * accepted + num_accepted),

@@ -34,6 +34,10 @@ def test_request_ema_discounts_counts_and_divides_them(step_context):
     state = ema.observe(ctx, verdict([3, 4], [3, 1]), state)
     expected = [(0.5 * 1.2 + 3) / (0.5 * 2 + 3), (0.5 * 1.2 + 1) / (0.5 * 2 + 2)]
     assert ema.conditional(ctx, None, 1, state).squeeze(1).tolist() == pytest.approx(expected, rel=1e-15)
+    assert RequestEma().observe(ctx, verdict([1, 0], [0, 0]), RequestEma().init(2, 1)).reached.tolist() == [
+        1.85,
+        1,
+    ]
     # row 0 idles and keeps its counts; row 1 is rejected at once
     state = ema.observe(ctx, verdict([0, 2], [0, 0]), state)
     expected = [expected[0], (0.5 * (0.5 * 1.2 + 1)) / (0.5 * 3 + 1)]
