@@ -94,7 +94,7 @@ def _draw_panel(panel: Axes, pair: Sequence[Outcomes], num_bins: int) -> None:
         if len(outcomes):
             shares, means, counts = reliability(outcomes, num_bins)
             sizes = 8 + 160 * counts / counts.sum()
-        panel.plot(means, shares, color=colour, linewidth=1, alpha=0.6)
+        panel.plot(means, shares, color=colour, linewidth=1, alpha=0.4)
         panel.scatter(means, shares, s=sizes, color=colour, marker=marker, alpha=0.8, label=label)
     panel.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
     panel.grid(visible=True, color="0.9", linewidth=0.6)
@@ -115,7 +115,7 @@ def _cells(comparison: Comparison) -> list[str]:
 def _change(before: float | None, after: float | None, *, digits: int) -> str:
     """Both numbers, or one where no printed digit tells them apart."""
     pair = dict.fromkeys(_number(value, digits) for value in (before, after))
-    return " → ".join(pair)
+    return "→".join(pair)
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -125,7 +125,7 @@ def _number(value: float | None, digits: int) -> str:
 def _caption(calibration: Calibration) -> str:
     num_fit, num_judged = len(calibration.fit_requests), len(calibration.evaluation_requests)
     return (
-        f"before → after, where they differ; temperatures fitted on {num_fit} and judged by {num_judged} "
+        f"before→after, where they differ; temperatures fitted on {num_fit} and judged by {num_judged} "
         f"requests, ECE in {calibration.num_bins} bins.\n{FEW} fewer than {calibration.min_samples} samples; "
         "a temperature so marked is not fitted."
     )

@@ -26,6 +26,10 @@ COMMANDS = {
         "how right an estimator of acceptance is by position, and temperatures that mend it",
         "dspark calibrate calibrate.estimator=top1 workload.num_requests=32",
     ),
+    "audit": (
+        "is a policy lossless? exact output laws on toy models, or a counterexample",
+        "dspark audit policy=prefix_scheduler",
+    ),
 }
 """What each command does, and an example; its code is the module of its name beside this file."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import hydra
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
@@ -82,6 +83,16 @@ def compose_policy(entry: PolicyEntry, search_path: Sequence[str] = ()) -> tuple
         overrides.insert(0, f"policy.{settings[0]}={entry.value}")
     node = _compose([*choice, *overrides]) if overrides else defaults
     return policy_label(entry.option, node, defaults), node
+
+
+def policy_options(search_path: Sequence[str] = ()) -> list[str]:
+    """The options of the group policy, out of Hydra's present search path.
+
+    Args:
+        search_path: Hydra overrides that extend the search path.
+    """
+    loader = GlobalHydra.instance().config_loader()
+    return sorted(loader.get_group_options("policy", config_name="run", overrides=list(search_path)))
 
 
 def policy_label(option: str, node: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:

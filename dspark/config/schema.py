@@ -218,7 +218,12 @@ def component(node: Any, where: str) -> Component:
     return Component(target=target, settings=settings)
 
 
-def _target(node: Any, where: str) -> TargetConfig:
+def target_config(node: Any, where: str) -> TargetConfig:
+    """The target that a node with ``kind`` describes.
+
+    Raises:
+        ValueError: no such kind, or settings that it refuses.
+    """
     return _by_kind(node, where, {"pretrained": PretrainedTarget, "synthetic": SyntheticTarget})
 
 
@@ -251,7 +256,7 @@ def _mapping(node: Any, where: str) -> dict[str, Any]:
 
 
 _PARSERS: Mapping[str, Callable[[Any, str], Any]] = {
-    "target": _target,
+    "target": target_config,
     "drafter": _drafter,
     "workload": _workload,
     "policy": component,

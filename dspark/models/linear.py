@@ -61,17 +61,38 @@ class RowLinear(nn.Module):
         return transposed_linear(x, self.weight, self.bias)
 
 
+    def shares(self, x: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+        """The output split along its last axis, each share [..., size] contiguous."""
+        rows = x.numel() // self.in_features
+        if not self.thresholds.use_transposed(rows):
+            return tuple(share.contiguous() for share in self(x).split(sizes, -1))
+        columns = _transposed_product(x, self.weight)
+        biases = [None] * len(sizes) if self.bias is None else self.bias.split(sizes)
+        return tuple(
+            _rows_of(share, bias, x) for share, bias in zip(columns.split(sizes), biases, strict=True)
+        )
+
+
 def transposed_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``F.linear`` computed as ``(W @ x.T).T``; one row is computed as two."""
+    return _rows_of(_transposed_product(x, weight), bias, x)
+
+
+def _transposed_product(x: Tensor, weight: Tensor) -> Tensor:
+    """``W @ x.T``, [out_features, rows]."""
     flat = x.reshape(-1, weight.shape[1])
     rows = flat.shape[0]
     if rows == 1:
         flat = flat.repeat(2, 1)  # a view with stride 0 would leave the BLAS path
-    out = torch.mm(weight, flat.t())[:, :rows].t()
-    out = out.contiguous()
+    return torch.mm(weight, flat.t())[:, :rows]
+
+
+def _rows_of(columns: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
+    """Contiguous [..., out_features] of the product's columns, with the bias."""
+    out = columns.t().contiguous()
     if bias is not None:
         out += bias
-    return out.view(*x.shape[:-1], weight.shape[0])
+    return out.view(*x.shape[:-1], columns.shape[0])
 
 
 def measure_thresholds(layers: list[nn.Linear], *, repeats: int = 5) -> RowThresholds:

@@ -16,6 +16,7 @@ from transformers.utils import logging as transformers_logging
 
 from dspark.models import attention, attention_exact
 from dspark.models.base import PassRow, Target
+from dspark.models.fused import install_fused_projections
 from dspark.models.kv_cache import CacheShape, KVCache
 from dspark.models.layout import PassLayout, build_layout
 from dspark.models.linear import (
@@ -79,6 +80,7 @@ class HFTarget(Target):
             self._row_multiple = invariant_multiple({(m.out_features, m.in_features) for m in linears})
             install_rowwise_activations(model)
         elif self.device.type == "cpu" and self.dtype == torch.float32:
+            install_fused_projections(model, thresholds)
             install_row_linears(model, thresholds)
         probe(self)
 

@@ -40,9 +40,9 @@ def test_the_table_has_a_line_a_position_and_one_for_all(calibration: Calibratio
     first, second, together = calibration.positions[0], calibration.positions[1], calibration.survival
     assert rows[0][1] == f"{first.temperature:.3f}"
     assert rows[0][2] == str(first.conditional.num_samples)
-    assert rows[0][4] == f"{100 * first.conditional.before.ece:.1f} → {100 * first.conditional.after.ece:.1f}"
+    assert rows[0][4] == f"{100 * first.conditional.before.ece:.1f}→{100 * first.conditional.after.ece:.1f}"
     assert rows[0][6] == f"{first.conditional.before.roc_auc:.3f}", "the order of a position does not change"
-    assert rows[2][9] == f"{100 * together.before.ece:.1f} → {100 * together.after.ece:.1f}"
+    assert rows[2][9] == f"{100 * together.before.ece:.1f}→{100 * together.after.ece:.1f}"
     assert second.conditional.enough == (not rows[1][2].endswith("*"))
 
 

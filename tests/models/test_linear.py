@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from dspark.models.fused import FusedPart, install_fused_projections
 from dspark.models.linear import (
     RowLinear,
     RowThresholds,
@@ -41,6 +42,36 @@ def test_layer_switches_at_its_threshold_and_shares_weights():
         torch.testing.assert_close(fast(x), linear(x))
     assert fast.thresholds.use_transposed(4)
     assert not fast.thresholds.use_transposed(5)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("rows", [1, 4, 20])
+def test_fused_projections_equal_their_own_and_hold_the_weights_once(rows, bias):
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q_proj = nn.Linear(24, 32, bias=bias)
+            self.k_proj = nn.Linear(24, 8, bias=bias)
+            self.v_proj = nn.Linear(24, 8, bias=bias)
+            self.o_proj = nn.Linear(32, 24, bias=bias)
+
+    block = Attention().requires_grad_(False)
+    plain = {name: (child.weight.clone(), child.bias) for name, child in block.named_children()}
+    install_fused_projections(block, RowThresholds(transposed_up_to=8))
+    assert isinstance(block.q_proj, FusedPart)
+    assert isinstance(block.o_proj, nn.Linear)
+    storages = {getattr(block, name).weight.untyped_storage().data_ptr() for name in ("q_proj", "k_proj", "v_proj")}
+    assert len(storages) == 1
+    for seed in range(2):
+        x = torch.randn(1, rows, 24, generator=torch.Generator().manual_seed(seed))
+        for order in (("q_proj", "k_proj", "v_proj"), ("v_proj", "q_proj", "q_proj")):
+            for name in order:
+                got = getattr(block, name)(x)
+                assert got.is_contiguous()
+                weight, own_bias = plain[name]
+                torch.testing.assert_close(got, F.linear(x, weight, own_bias))
+    x += 1.0  # the same tensor with other content, after every part was taken or not
+    torch.testing.assert_close(block.q_proj(x.clone()), F.linear(x, *plain["q_proj"]))
 
 
 def test_measured_thresholds_are_one_of_the_measured_counts():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dspark.policies.confidence_stop import ConfidenceStop
-from dspark.types import LosslessClass, Signal
+from dspark.types import Draft, LosslessClass, Signal
 from tests.policies.drafting import block_of, spared, verified_either_way
 
 NAN = math.nan
@@ -46,7 +46,7 @@ def test_all_rows_stop_drafting_together(step_context):
 def test_random_batches_against_a_loop(step_context):
     generator = torch.Generator().manual_seed(0)
     for _ in range(300):
-        num_rows, depth = (int(torch.randint(low, 6, (), generator=generator)) for low in (0, 1))
+        num_rows, depth = torch.randint(1, 6, (2,), generator=generator).tolist()
         top1 = torch.rand(num_rows, depth, generator=generator)
         lengths = torch.randint(0, depth + 1, (num_rows,), generator=generator)
         top1 = top1.where(torch.arange(depth) < lengths[:, None], torch.nan)
@@ -57,15 +57,17 @@ def test_random_batches_against_a_loop(step_context):
             alive = {row for row in alive if top1[row, k].item() >= policy.threshold}
             lived += bool(alive)
         expected = [min(length, max(1, lived)) for length in lengths.tolist()]
-        block = block_of({TOP1: top1.reshape(num_rows, depth).tolist()}) if num_rows else None
-        if block is not None:
-            assert verified_either_way(policy, step_context(num_rows), block, None) == expected
+        block = block_of({TOP1: top1.tolist()})
+        assert verified_either_way(policy, step_context(num_rows), block, None) == expected
 
 
 def test_an_empty_batch_is_none(step_context):
     signals = {TOP1: torch.zeros(0, 3)}
     policy = ConfidenceStop()
     assert policy.proceed(step_context(0), 3, signals, None).shape == (0,)
+    empty = torch.zeros(0, 3, dtype=torch.long)
+    draft = Draft(tokens=empty, lengths=empty.sum(dim=1), q=None, signals=signals)
+    assert policy.trim(step_context(0), draft, None).shape == (0,)
 
 
 def test_class_and_needs():

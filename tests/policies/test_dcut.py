@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from fractions import Fraction
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from dspark.policies.estimators import survival
 from dspark.policies.search import rank, reference, throughput
 from dspark.types import Draft, LosslessClass, Signal, Verdict
 from tests.policies.listed_cost import ListedCost
-from tests.policies.one_row_law import completed, output_law, random_curve, random_tables
+from tests.policies.one_row_law import completed, output_law, prefixes, random_curve, random_tables
 from tests.policies.random_batches import random_batches
 from tests.policies.timed import fastest_s
 
@@ -108,7 +109,7 @@ def test_the_bonus_tokens_favour_cheaper_passes(step_context):
 
 
 def test_with_staleness_the_share_follows_from_an_old_draft(step_context):
-    ctx = dataclasses.replace(step_context(1), cost=ListedCost(seconds=[1.0] * 3 + [1.5] * 2))
+    ctx = dataclasses.replace(step_context(1), cost=ListedCost(seconds=[1.0] * 4 + [1.5] * 2))
     policy = DCut(depth=4, ratios=[0.5, 1.0], staleness=1)
     sure, unsure = draft_of([[1.0] * 4]), draft_of([[1.0, 0.9, 0.1, 0.1]])
     state = policy.init(1)
@@ -140,10 +141,24 @@ class TestExactness:
 
         return output_law(trim, target, drafter, head, depth) == completed(target, (), depth + 1)
 
-    def test_the_published_rule_is_class_d_and_biased(self, step_context):
-        policy = DCut(depth=3, ratios=QUARTERS, estimator="confidence")
+    def test_the_published_rule_is_class_d_and_biased_if_confidence_depends_on_the_block(self, step_context):
+        """One or three of three drafts: after A in the second place the third is sure, after B impossible.
+
+        0.5 accepted in 1 s against (0.5 + 0.45 + 0.405) or (0.5 + 0.45) in 2 s. So of second tokens A is
+        verified, and accepted for certain, and B is redrawn. The first draft is always verified, and
+        accepted with 0.5 + 0.5 · 0.3 / 0.5; the second token is then A with 0.5 + 0.5 · 0.7, else with 0.7.
+        """
+        policy = DCut(depth=3, ratios=[1 / 3, 1.0], estimator="confidence")
         assert policy.lossless_class is LosslessClass.SAMPLED
-        assert not all(self.law_is_exact(policy, seed, step_context) for seed in range(10))
+        ctx = dataclasses.replace(step_context(1), cost=ListedCost(seconds=[1.0] * 3 + [2.0] * 2))
+        target = dict.fromkeys(prefixes(3), Fraction(7, 10))
+        drafter = dict.fromkeys(target, Fraction(1, 2))
+        worth = {0: Fraction(9, 10), 1: Fraction(0)}
+        head = {**dict.fromkeys(target, Fraction(9, 10)), (): Fraction(1, 2)}
+        head |= {prefix: worth[prefix[1]] for prefix in target if len(prefix) == 2}
+        law = output_law(lambda draft: int(policy.trim(ctx, draft, policy.init(1))), target, drafter, head, 3)
+        second_is_a = sum(mass for text, mass in law.items() if text[1] == 0)
+        assert second_is_a == Fraction(8, 10) * Fraction(85, 100) + Fraction(2, 10) * Fraction(7, 10)
 
     @pytest.mark.parametrize("staleness", [1, 2])
     @pytest.mark.parametrize("estimator", ["confidence", "top1"])

@@ -8,6 +8,7 @@ from fractions import Fraction
 import pytest
 import torch
 
+from dspark.analysis.audit.tables import constant_table, target_joint
 from dspark.verification.acceptance import AcceptanceLaw, BlockLaw, Evidence, TokenLaw
 from tests.verification.coded_laws import coded_accepted, coded_joint, evidence, outcome_probabilities
 from tests.verification.toy_tables import (
@@ -18,14 +19,12 @@ from tests.verification.toy_tables import (
     Trim,
     after_token_one,
     block_outcomes,
-    constant_table,
     drafts,
     expected_accepted,
     never,
     output_joint,
     point_table,
     random_table,
-    target_joint,
     token_outcomes,
     unless_likely,
     while_drafter_is_sure,

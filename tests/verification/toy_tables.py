@@ -1,25 +1,19 @@
-"""Order-dependent toy language models, and the exact output law of one round, in fractions.
+"""Drafts of order-dependent toy models, and the exact output law of one round, in fractions.
 
-Everything here is written from the papers and shares no code with the package: it is the reference
-that the package's laws are compared with.
-
-A *path* is a tuple of tokens; a ``Table`` gives the law of the token after each path.
+The models and the laws of a verification are those of the losslessness audit. They are written from
+the papers in plain fractions, apart from the tensor code that they are compared with here.
 """
 
 from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from itertools import product
 
-Path = tuple[int, ...]
-Law = tuple[Fraction, ...]
-Table = Mapping[Path, Law]
-Joint = dict[Path, Fraction]
-Outcome = tuple[int, Fraction, Law]
-"""Accepted drafts, its probability, and the law of the token after them."""
+from dspark.analysis.audit import laws, tables
+from dspark.analysis.audit.laws import Outcome
+from dspark.analysis.audit.tables import Joint, Law, Path, Table, complete, paths, point
 
 Stop = Callable[[Path, Law], bool]
 """Stop after including the last token of the path, which was drawn from the law (class B)."""
@@ -56,35 +50,14 @@ def while_drafter_is_sure(path: Path, draft: Table) -> Sequence[tuple[int, Fract
     return [(length, Fraction(1))]
 
 
-def random_table(rng: random.Random, vocab_size: int, depth: int, *, zeros: float = 0.15) -> dict[Path, Law]:
+def random_table(rng: random.Random, vocab_size: int, depth: int, *, zeros: float = 0.15) -> Table:
     """A law of its own after every path of up to ``depth`` tokens, some entries zero."""
-    table: dict[Path, Law] = {}
-    for path in paths(vocab_size, depth):
-        weights = [0 if rng.random() < zeros else rng.randint(1, 12) for _ in range(vocab_size)]
-        weights[rng.randrange(vocab_size)] += 1
-        table[path] = tuple(Fraction(weight, sum(weights)) for weight in weights)
-    return table
+    return tables.random_table(rng, vocab_size, depth, zeros=zeros)
 
 
-def point_table(rng: random.Random, vocab_size: int, depth: int) -> dict[Path, Law]:
+def point_table(rng: random.Random, vocab_size: int, depth: int) -> Table:
     """One certain token after every path: a deterministic drafter."""
     return {path: point(rng.randrange(vocab_size), vocab_size) for path in paths(vocab_size, depth)}
-
-
-def constant_table(law: Sequence[Fraction], depth: int) -> dict[Path, Law]:
-    """The same law after every path."""
-    return dict.fromkeys(paths(len(law), depth), tuple(law))
-
-
-def point(token: int, vocab_size: int) -> Law:
-    """All mass on one token."""
-    return tuple(Fraction(int(v == token)) for v in range(vocab_size))
-
-
-def paths(vocab_size: int, depth: int) -> Iterator[Path]:
-    """All paths of 0..depth tokens."""
-    for length in range(depth + 1):
-        yield from product(range(vocab_size), repeat=length)
 
 
 def drafts(draft: Table, depth: int, stop: Stop = never) -> Iterator[tuple[Path, Fraction]]:
@@ -101,60 +74,20 @@ def drafts(draft: Table, depth: int, stop: Stop = never) -> Iterator[tuple[Path,
     return extend((), Fraction(1))
 
 
-def target_joint(target: Table, length: int) -> Joint:
-    """The target's own law of the first ``length`` tokens."""
-    return complete((), Fraction(1), target, length)
-
-
-def complete(path: Path, weight: Fraction, target: Table, length: int) -> Joint:
-    """The law of paths of ``length`` tokens that start with ``path`` and go on as the target does."""
-    if len(path) == length:
-        return {path: weight}
-    joint: Joint = {}
-    for token, p in enumerate(target[path]):
-        if p:
-            joint |= complete((*path, token), weight * p, target, length)
-    return joint
-
-
 def token_outcomes(path: Path, target: Table, draft: Table) -> Iterator[Outcome]:
-    """Token-wise rejection of one drafted path (arXiv 2211.17192, algorithm 1)."""
-    alive = Fraction(1)
-    for k, token in enumerate(path):
-        p, q = target[path[:k]], draft[path[:k]]
-        accept = min(Fraction(1), p[token] / q[token])
-        if accept < 1:
-            yield k, alive * (1 - accept), _normalised([max(a - b, 0) for a, b in zip(p, q, strict=True)])
-        alive *= accept
-    if alive:
-        yield len(path), alive, target[path]
+    """Token-wise rejection of one drafted path."""
+    return laws.token_outcomes(path, *_along(path, target, draft))
 
 
 def block_outcomes(path: Path, target: Table, draft: Table) -> Iterator[Outcome]:
-    """Block verification of one drafted path (arXiv 2403.10444, algorithm 2), longest prefix first."""
-    weights = [Fraction(1)]
-    for k, token in enumerate(path):
-        weights.append(min(Fraction(1), weights[-1] * target[path[:k]][token] / draft[path[:k]][token]))
-    longer_failed = Fraction(1)
-    for k in range(len(path), -1, -1):
-        if k == len(path):
-            passes, law = weights[k], target[path]
-        else:
-            law = [
-                max(weights[k] * a - b, Fraction(0))
-                for a, b in zip(target[path[:k]], draft[path[:k]], strict=True)
-            ]
-            surplus = sum(law, Fraction(0))
-            passes = surplus / (surplus + 1 - weights[k]) if surplus + 1 > weights[k] else Fraction(1)
-            passes = Fraction(1) if k == 0 else passes
-        if longer_failed * passes:
-            yield k, longer_failed * passes, _normalised(law)
-        longer_failed *= 1 - passes
+    """Block verification of one drafted path."""
+    return laws.block_outcomes(path, *_along(path, target, draft))
 
 
-def _normalised(law: Sequence[Fraction]) -> Law:
-    mass = sum(law, Fraction(0))
-    return tuple(entry / mass for entry in law)
+def _along(path: Path, target: Table, draft: Table) -> tuple[list[Law], list[Law]]:
+    """The models' laws after every beginning of the path."""
+    p = [target[path[:k]] for k in range(len(path) + 1)]
+    return p, [draft[path[:k]] for k in range(len(path))]
 
 
 Rule = Callable[[Path, Table, Table], Iterator[Outcome]]

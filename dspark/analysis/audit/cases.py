@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -30,9 +30,7 @@ def appendix_a() -> World:
     p, q = _law("0.7", "0.3"), _law("0.5", "0.5")
     confidence = dict.fromkeys(paths(2, 2), Fraction(0))
     confidence |= {(): Fraction("0.8"), (0,): Fraction("0.9"), (1,): Fraction(0)}
-    request = ToyRequest(
-        target=constant_table(p, 2), drafter=constant_table(q, 2), confidence=confidence
-    )
+    request = ToyRequest(target=constant_table(p, 2), drafter=constant_table(q, 2), confidence=confidence)
     cost = StepTable(tokens=[1, 2, 3], steps_per_s=[1.0, 0.5, 0.45])
     return World(name="appendix_a", requests=(request,), horizon=3, cost=cost)
 
@@ -52,20 +50,53 @@ def tetris() -> World:
 
     Given to the draft with the larger q(x), ties to either with 1/2: A is admitted with
     0.4 + 0.6/2 = 0.7 and B with 0.4/2 = 0.2, so that A comes out with 0.36 instead of 0.3. Ties
-    broken by row give the same mean over both rows.
+    broken by row give the same mean over both rows. A policy with one place for two rows sees it.
     """
     request = _plain(_law("0.3", "0.7"), _law("0.6", "0.4"))
-    cost = StepTable(tokens=[2, 3, 4], target_s=[1.0, 1.0, 1.0])
-    return World(name="tetris", requests=(request, request), horizon=2, cost=cost)
+    return World(name="tetris", requests=(request, request), horizon=2, cost=FLAT)
 
 
-NAMED: Mapping[str, Callable[[], World]] = MappingProxyType(
-    {"appendix_a": appendix_a, "sampled_drop": sampled_drop, "tetris": tetris}
+def tetris_at_three() -> World:
+    """The same competition where three places a row are given out, one more token drafted.
+
+    Two certain tokens come first, and a third row has four; they take 8 of 9 places. So one is left
+    for the third tokens of the two requests, whose laws are those of ``tetris``.
+    """
+    p, q, certain = _law("0.3", "0.7"), _law("0.6", "0.4"), point(0, 2)
+    target = {path: p if len(path) == 2 else certain for path in paths(2, 4)}
+    drafter = {path: q if len(path) == 2 else certain for path in paths(2, 4)}
+    request = ToyRequest(target=target, drafter=drafter, confidence=_overlaps(target, drafter))
+    requests = (request, request, _bystander(dict.fromkeys(paths(1, 4), Fraction(1)), 5))
+    return World(name="tetris at three", requests=requests, horizon=5, cost=FLAT, shown=3)
+
+
+NAMED: Mapping[str, tuple[Callable[[], World], ...]] = MappingProxyType(
+    {"appendix_a": (appendix_a,), "sampled_drop": (sampled_drop,), "tetris": (tetris, tetris_at_three)}
 )
 """Published counterexamples by name."""
 
-SHAPES = ((1, 2, 5, 0), (2, 2, 4, 0), (1, 3, 4, 0), (2, 2, 3, 3), (1, 2, 4, 7), (1, 5, 3, 0))
-"""Requests, vocabulary, horizon and bystanders of random worlds, in turn."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The sizes of a random world."""
+
+    num_requests: int
+    vocab_size: int
+    horizon: int
+    num_certain: int = 0  # first tokens that are no choice, so that deep positions can be enumerated
+    num_bystanders: int = 0  # further rows without a choice, which make the batch larger
+
+
+SHAPES = (
+    Shape(num_requests=1, vocab_size=2, horizon=5),
+    Shape(num_requests=2, vocab_size=2, horizon=4),
+    Shape(num_requests=1, vocab_size=3, horizon=4),
+    Shape(num_requests=2, vocab_size=2, horizon=5, num_certain=2),
+    Shape(num_requests=1, vocab_size=2, horizon=4, num_bystanders=7),
+    Shape(num_requests=1, vocab_size=5, horizon=3),
+    Shape(num_requests=2, vocab_size=2, horizon=3, num_bystanders=3),
+)
+"""Those of random worlds, in turn."""
 
 WARM_UP_STEPS = 40
 """History of every second round of random worlds: policies that learn are audited new and settled."""
@@ -81,14 +112,7 @@ def random_worlds(count: int, seed: int, *, autoregressive: Sequence[bool] = (Fa
     """
     for number in range(count):
         turn, shape = divmod(number, len(SHAPES))
-        num_requests, vocab_size, horizon, num_bystanders = SHAPES[shape]
-        world = random_world(
-            seed * 10_007 + number,
-            num_requests=num_requests,
-            vocab_size=vocab_size,
-            horizon=horizon,
-            num_bystanders=num_bystanders,
-        )
+        world = random_world(SHAPES[shape], seed * 10_007 + number)
         yield replace(
             world,
             name=f"random {number}",
@@ -97,23 +121,21 @@ def random_worlds(count: int, seed: int, *, autoregressive: Sequence[bool] = (Fa
         )
 
 
-def random_world(
-    seed: int, *, num_requests: int, vocab_size: int, horizon: int, num_bystanders: int = 0
-) -> World:
-    """A world whose laws, confidences and costs are drawn from ``seed``.
-
-    Bystanders are further rows whose target and drafter know only one token: they make the batch
-    larger, and have no say in how many courses of events there are.
-    """
+def random_world(shape: Shape, seed: int) -> World:
+    """A world of that shape whose laws, confidences and costs are drawn from ``seed``."""
     rng = random.Random(seed)
-    requests = [_random_request(rng, vocab_size, horizon) for _ in range(num_requests)]
-    requests += [_bystander(rng, horizon) for _ in range(num_bystanders)]
+    requests = [_random_request(rng, shape) for _ in range(shape.num_requests)]
+    requests += [
+        _bystander(_random_confidence(rng, 1, shape.horizon), shape.horizon)
+        for _ in range(shape.num_bystanders)
+    ]
     return World(
-        name=f"random seed {seed}",
+        name=f"random, seed {seed}",
         requests=tuple(requests),
-        horizon=horizon,
-        cost=jagged_cost(rng, len(requests) * (horizon + 1)),
+        horizon=shape.horizon,
+        cost=jagged_cost(rng, len(requests) * (shape.horizon + 1)),
         seed=seed,
+        shown=shape.num_certain + 1,
     )
 
 
@@ -126,19 +148,23 @@ def jagged_cost(rng: random.Random, max_tokens: int) -> StepTable:
     return StepTable(tokens=list(range(1, len(seconds) + 1)), target_s=seconds)
 
 
-def _random_request(rng: random.Random, vocab_size: int, horizon: int) -> ToyRequest:
-    return ToyRequest(
-        target=random_table(rng, vocab_size, horizon - 1),
-        drafter=random_table(rng, vocab_size, horizon - 1),
-        confidence=_random_confidence(rng, vocab_size, horizon),
-    )
+def trace_cost(seed: int) -> StepTable:
+    """A staircase for steps of the engine."""
+    return jagged_cost(random.Random(seed), 64)
 
 
-def _bystander(rng: random.Random, horizon: int) -> ToyRequest:
+def _random_request(rng: random.Random, shape: Shape) -> ToyRequest:
+    target, drafter = (random_table(rng, shape.vocab_size, shape.horizon - 1) for _ in range(2))
+    for path in paths(shape.vocab_size, shape.num_certain - 1):
+        target[path] = drafter[path] = point(0, shape.vocab_size)
+    confidence = _random_confidence(rng, shape.vocab_size, shape.horizon)
+    return ToyRequest(target=target, drafter=drafter, confidence=confidence)
+
+
+def _bystander(confidence: Mapping[Path, Fraction], horizon: int) -> ToyRequest:
+    """A request with one possible token."""
     certain: Table = dict.fromkeys(paths(1, horizon - 1), point(0, 1))
-    return ToyRequest(
-        target=certain, drafter=certain, confidence=_random_confidence(rng, 1, horizon)
-    )
+    return ToyRequest(target=certain, drafter=certain, confidence=confidence)
 
 
 def _random_confidence(rng: random.Random, vocab_size: int, horizon: int) -> dict[Path, Fraction]:
@@ -148,13 +174,14 @@ def _random_confidence(rng: random.Random, vocab_size: int, horizon: int) -> dic
 
 
 def _plain(p: Law, q: Law) -> ToyRequest:
-    """The same laws after every path, and the confidence they earn: 1 - TV(p, q)."""
-    overlap = sum(map(min, p, q), Fraction(0))
-    return ToyRequest(
-        target=constant_table(p, 1),
-        drafter=constant_table(q, 1),
-        confidence=dict.fromkeys(paths(len(p), 1), overlap),
-    )
+    """The same laws after every path."""
+    target, drafter = constant_table(p, 1), constant_table(q, 1)
+    return ToyRequest(target=target, drafter=drafter, confidence=_overlaps(target, drafter))
+
+
+def _overlaps(target: Table, drafter: Table) -> dict[Path, Fraction]:
+    """The confidence that the laws earn after every path: 1 - TV(p, q)."""
+    return {path: sum(map(min, target[path], drafter[path]), Fraction(0)) for path in target}
 
 
 def _law(*masses: str) -> Law:

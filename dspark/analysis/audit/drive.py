@@ -236,9 +236,7 @@ class Drive:
             for row, draft, end in zip(rows, decided.drafts, ends, strict=True):
                 outputs[row] = (*outputs[row], *draft[: end.accepted], end.next_token)
                 known[row] = end.known
-            after = replace(
-                situation, outputs=tuple(outputs), known=tuple(known), step=situation.step + 1
-            )
+            after = replace(situation, outputs=tuple(outputs), known=tuple(known), step=situation.step + 1)
             # the state after the last step is of no use to anybody
             if self.learns and not self.is_over(after):
                 verdict = self._verdict(decided, ends)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dspark.analysis.audit.cases import random_world
+from dspark.analysis.audit.cases import Shape, random_world
 from dspark.analysis.audit.drive import Decided, Drive, Situation
 from dspark.analysis.audit.output_law import warmed_up
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from dspark.analysis.audit.world import World
     from dspark.policies.base import Policy
 
+
+HUNTING_GROUND = Shape(num_requests=1, vocab_size=2, horizon=3)
+"""The smallest shape in which a later position can decide about an earlier one."""
 
 HUNT_WARM_UPS = (0, 12)
 """Steps of history, in turn."""
@@ -60,7 +63,7 @@ def hunt(policy: Policy, rule: ExactRule, *, tries: int, seed: int, autoregressi
     """
     for number in range(tries):
         world = replace(
-            random_world(seed * 100_003 + number, num_requests=1, vocab_size=2, horizon=3),
+            random_world(HUNTING_GROUND, seed * 100_003 + number),
             name=f"hunt {number}",
             autoregressive=autoregressive,
             warm_up_steps=HUNT_WARM_UPS[number % len(HUNT_WARM_UPS)],

@@ -40,16 +40,11 @@ class OutputLaw:
         """Total variation of the joint law over all rows."""
         return total_variation(self.joint, self.target)
 
-    def row_bias(self, row: int) -> Fraction:
-        """Total variation of one row's output."""
-        length = len(next(iter(self.target))[row])
-        return total_variation(self.row(row, length), self.wanted_row(row, length))
-
-    def row(self, row: int, length: int) -> Joint:
-        """The law of the first ``length`` tokens of a row."""
+    def row(self, row: int, length: int | None = None) -> Joint:
+        """The law of a row's output, or of its first ``length`` tokens."""
         return _marginal(self.joint, row, length)
 
-    def wanted_row(self, row: int, length: int) -> Joint:
+    def wanted_row(self, row: int, length: int | None = None) -> Joint:
         """What that law should be."""
         return _marginal(self.target, row, length)
 
@@ -115,7 +110,7 @@ def _restarted(situation: Situation, length: int) -> Situation:
     )
 
 
-def _marginal(joint: Mapping[Outputs, Fraction], row: int, length: int) -> Joint:
+def _marginal(joint: Mapping[Outputs, Fraction], row: int, length: int | None) -> Joint:
     law: Joint = {}
     for outputs, mass in joint.items():
         start = outputs[row][:length]

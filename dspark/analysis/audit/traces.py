@@ -230,7 +230,9 @@ def _complete(
             for i, row in enumerate(begun)
             if len(drafts[i]) < width
         ]
-    return _facts(torch.tensor(drafts), torch.stack([torch.stack(row[:width]) for row in logits]), needs, with_q)
+    return _facts(
+        torch.tensor(drafts), torch.stack([torch.stack(row[:width]) for row in logits]), needs, with_q
+    )
 
 
 def _next_pass(

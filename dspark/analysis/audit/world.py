@@ -46,6 +46,7 @@ class World:
         deterministic: the drafter proposes its likeliest tokens, which are no samples (class E).
         warm_up_steps: steps that the policy has seen when the enumeration starts.
         seed: of that history.
+        shown: the token, from 1, whose law is shown in reports.
     """
 
     name: str
@@ -56,6 +57,7 @@ class World:
     deterministic: bool = False
     warm_up_steps: int = 0
     seed: int = 0
+    shown: int = 1
 
     def draft_law(self, row: int, path: Path) -> Law:
         """What the drafter's next token of a row follows."""

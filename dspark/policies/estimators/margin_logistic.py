@@ -115,7 +115,7 @@ class MarginLogistic(Estimator):
             return state
         margin = verdict.draft.signals[Signal.MARGIN].clamp(max=self.max_margin)
         seen = observed(verdict, margin.shape[1])
-        if not bool(seen.reached.any()):
+        if not bool(seen.reached.any()):  # the count of steps decides on the host when a fit is due
             return state
         grown = self._grown(state, margin, seen.reached, seen.accepted)
         return self._fitted(grown) if grown.num_steps >= self.refit_every else grown

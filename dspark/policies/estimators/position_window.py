@@ -79,7 +79,8 @@ class PositionWindow(Estimator):
     def observe(self, ctx: StepContext, verdict: Verdict, state: PositionCounts) -> PositionCounts:
         """The ring with this step's counts in place of the oldest."""
         seen = observed(verdict, state.reached.shape[1])
-        # a sum over no rows is 0, and so is an idle step's: neither is an observation
+        # a sum over no rows is 0, and so is an idle step's: neither is an observation, and whether the
+        # ring moves on must be known here
         reached = seen.reached.sum(dim=0, dtype=torch.float64)
         if not bool(reached.any()):
             return state
