@@ -53,7 +53,8 @@ class Dsde(Policy):
     0.9, μ over the temperature, minimum 6. While a row calibrates, its depth starts at ``start`` and
     doubles whenever a draft is accepted whole, which is the code's rule. Ours: the direction of the
     divergence (the paper's code has KL(p || q)), and a WVIR of 1 where nothing varies. For drafts
-    that are point masses the divergence is ``-log p`` of the token. The depth is never 0.
+    that are point masses, and under verification that asks for no q (coupled, greedy), the divergence
+    is ``-log p`` of the token. The depth is never 0.
 
     Args:
         depth: the largest depth.

@@ -35,7 +35,7 @@ class Ema(Policy):
     """The tier one step beyond the average accepted length; SGLang's adaptive speculation.
 
     Class A: tiers move on earlier steps. Source: SGLang's ``adaptive_spec_params.py``
-    (https://github.com/sgl-project/sglang/pull/22246), whose published defaults these are.
+    (https://github.com/sgl-project/sglang/pull/22246), whose defaults these are but for ``start``.
 
     A batch of B rows belongs to the slot with the largest key of ``tiers`` that is <= B. Every slot
     has tiers of its own and a state of its own. After a step with a depth > 0 its average moves by

@@ -39,8 +39,8 @@ class PerRequestEma(Policy):
     * decreases, if the average <= ``shrink`` · d: by ``step`` or to 1/``factor``.
 
     The default, additive up and multiplicative down, is the rule that keeps network senders stable
-    (Chiu and Jain, Computer Networks and ISDN Systems 17, 1989); averages of a request's own
-    acceptance steer depth in https://github.com/vllm-project/vllm/pull/28693. The numbers are ours.
+    (Chiu and Jain, Computer Networks and ISDN Systems 17, 1989); an average of acceptance steers depth
+    in https://github.com/vllm-project/vllm/pull/28693. The numbers are ours.
 
     A draft that was accepted whole but was shorter than d, because a budget or the drafter ended it,
     says only "at least that many" and is not averaged.

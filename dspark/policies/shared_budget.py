@@ -47,7 +47,8 @@ class SharedBudget(Policy):
     Args:
         depth: tokens drafted for every row.
         estimator: of conditional acceptance, by name (``dspark.policies.estimators``).
-        estimator_settings: its settings by name; ``temperatures`` puts temperature scaling on top.
+        estimator_settings: the estimator's own fields; None for its defaults.
+        temperatures: T_1...T_depth of a calibration, or the file of one.
         probe_every: steps between two whole verifications, 0 for none; null is 100 with an estimator
             that learns, and 0 with one that does not.
 
@@ -59,14 +60,19 @@ class SharedBudget(Policy):
 
     depth: int
     estimator: str = "confidence"
-    estimator_settings: dict[str, Any] = field(default_factory=dict)
+    estimator_settings: dict[str, Any] | None = None
+    temperatures: list[float] | str | None = None
     probe_every: int | None = None
+    built: Estimator = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require_depth(self.depth)
         if self.probe_every is not None and self.probe_every < 0:
             raise ValueError(f"probe_every must be >= 0 steps, or null, got {self.probe_every}")
-        self.built_estimator().init(1, self.depth)  # refuses what does not fit the depth
+        settings = self.estimator_settings or {}
+        built = build_estimator(self.estimator, temperatures=self.temperatures, **settings)
+        built.init(0, self.depth)  # refuses a calibration that is too short, before anything runs
+        object.__setattr__(self, "built", built)
         self.check()
 
     def check(self) -> None:
@@ -85,17 +91,13 @@ class SharedBudget(Policy):
     def budget(self, ctx: StepContext, draft: Draft, live: Ranking, state: BudgetState) -> Tensor:
         """Int without dimension: how many drafted tokens to verify; ``live`` ranks this step's."""
 
-    def built_estimator(self) -> Estimator:
-        """The estimator that the settings describe."""
-        return build_estimator(self.estimator, **self.estimator_settings)
-
     def class_by_knowledge(self, *, retrospective: bool) -> LosslessClass:
         """A, C or D by what the estimator looks at.
 
         Args:
             retrospective: the budget looks at survivals of this step behind the positions it cuts.
         """
-        knowledge = self.built_estimator().knowledge
+        knowledge = self.built.knowledge
         if knowledge is Knowledge.PAST:
             return LosslessClass.FIXED
         if knowledge is Knowledge.SAMPLED_TOKEN or retrospective:
@@ -110,12 +112,12 @@ class SharedBudget(Policy):
     @property
     def needs(self) -> frozenset[Signal]:
         """The estimator's."""
-        return self.built_estimator().needs
+        return self.built.needs
 
     def init(self, num_slots: int) -> BudgetState:
         """The estimator's first state, and survival 1 everywhere."""
         return BudgetState(
-            estimator=self.built_estimator().init(num_slots, self.depth),
+            estimator=self.built.init(num_slots, self.depth),
             history=torch.ones(self.steps_back, num_slots, self.depth, dtype=torch.float64),
         )
 
@@ -126,22 +128,20 @@ class SharedBudget(Policy):
     def trim(self, ctx: StepContext, draft: Draft, state: BudgetState) -> Tensor:
         """Int [B]: each row's share of the budget."""
         width = draft.tokens.shape[1]
-        estimator = self.built_estimator()
         if draft.lengths.numel() == 0 or width == 0:
             return draft.lengths
-        if self._probes(ctx, state) or estimator.warming_up(state.estimator):
+        if self._probes(ctx, state) or self.built.warming_up(state.estimator):
             return draft.lengths
-        conditional = estimator.conditional(ctx, draft.signals, width, state.estimator)
+        conditional = self.built.conditional(ctx, draft.signals, width, state.estimator)
         live = rank(survival(conditional), draft.lengths)
         return live.lengths(self.budget(ctx, draft, live, state))
 
     def observe(self, ctx: StepContext, verdict: Verdict, state: BudgetState) -> BudgetState:
         """What the estimator learnt, and the survivals of this step's draft."""
-        estimator = self.built_estimator()
         history = state.history
         if self.steps_back:
-            history = self._remembered(ctx, self._survival(ctx, verdict.draft, estimator, state), history)
-        return BudgetState(estimator=estimator.observe(ctx, verdict, state.estimator), history=history)
+            history = self._remembered(ctx, self._survival(ctx, verdict.draft, state), history)
+        return BudgetState(estimator=self.built.observe(ctx, verdict, state.estimator), history=history)
 
     def recalled(self, ctx: StepContext, state: BudgetState) -> Tensor:
         """Float64 [B, depth]: survivals ``steps_back`` of the row's steps ago; 1 before its first."""
@@ -154,15 +154,13 @@ class SharedBudget(Policy):
             every = 0 if state.estimator is None else PROBE_EVERY
         return every > 0 and (ctx.step + 1) % every == 0
 
-    def _survival(
-        self, ctx: StepContext, draft: Draft | None, estimator: Estimator, state: BudgetState
-    ) -> Tensor:
+    def _survival(self, ctx: StepContext, draft: Draft | None, state: BudgetState) -> Tensor:
         """Float64 [B, depth] of a draft; a position that was not drafted counts as conditional 1."""
         conditional = torch.ones(ctx.num_rows, self.depth, dtype=torch.float64, device=ctx.slots.device)
         if draft is not None and draft.tokens.shape[1] > 0:
             width = draft.tokens.shape[1]
             known = torch.arange(1, width + 1, device=conditional.device) <= draft.lengths[:, None]
-            found = estimator.conditional(ctx, draft.signals, width, state.estimator)
+            found = self.built.conditional(ctx, draft.signals, width, state.estimator)
             conditional[:, :width] = torch.where(known, found, 1.0)
         return survival(conditional)
 

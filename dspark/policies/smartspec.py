@@ -89,11 +89,7 @@ class Smartspec(Policy):
             (0 <= self.decay < 1, "decay", "in [0, 1)"),
             (self.interval >= 1, "interval", ">= 1 steps"),
             (self.scan in SCANS, "scan", f"one of {', '.join(SCANS)}"),
-            (
-                self.first_depth in (0, 1) and self.first_depth <= self.depth,
-                "first_depth",
-                "0 or 1, <= depth",
-            ),
+            (0 <= self.first_depth <= min(1, self.depth), "first_depth", "0 or 1, and <= depth"),
             (self.plain_margin > 0, "plain_margin", "> 0"),
             (self.probe_every >= 1, "probe_every", ">= 1 steps"),
         )

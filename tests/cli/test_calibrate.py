@@ -134,7 +134,7 @@ def test_temperatures_at_an_end_of_the_grid_are_named(dspark: Callable[..., Resu
             "sampling.temperature=1",
         ],
         ["drafter=self", "calibrate.estimator=entropy_bound", "calibrate.settings={gamma:0.15}"],
-        ["drafter=self", "calibrate.estimator=margin_logistic", "calibrate.depth=2"],
+        ["drafter=self", "calibrate.estimator=margin_logistic", "calibrate.depth=3"],
         ["drafter=self", "calibrate.estimator=request_ema", "verification=block"],
         ["calibrate.estimator=position_window", "engine.max_batch_size=1"],
         ["calibrate.estimator=constant", "calibrate.settings={alpha:0.4}"],
@@ -144,7 +144,7 @@ def test_temperatures_at_an_end_of_the_grid_are_named(dspark: Callable[..., Resu
 def test_every_estimator_with_a_drafter_that_tells_what_it_reads(
     dspark: Callable[..., Result], tmp_path: Path, arguments: list[str]
 ) -> None:
-    result = dspark("calibrate", *SMOKE, *arguments, "calibrate.min_samples=1")
+    result = dspark("calibrate", *SMOKE, "calibrate.depth=2", *arguments, "calibrate.min_samples=1")
     assert result.code == 0, result.err
     (name,) = [
         word.split("=")[1] for word in ["calibrate.estimator=top1", *arguments] if "estimator" in word
@@ -177,7 +177,7 @@ def test_an_interrupted_calibration_goes_on_to_the_same_scores(
     dspark: Callable[..., Result], tmp_path: Path, model_cache: Path
 ) -> None:
     settings = ["calibrate", *(word for word in OVERCONFIDENT if word != "hydra.run.dir=out")]
-    settings += ["engine.max_batch_size=1", "sampling.max_new_tokens=150"]
+    settings += ["engine.max_batch_size=1", "workload.num_requests=6", "sampling.max_new_tokens=150"]
     assert dspark(*settings, "hydra.run.dir=whole").code == 0
     folder = tmp_path / "stopped"
     arguments = [*settings, f"hydra.run.dir={folder}"]
@@ -267,12 +267,13 @@ def test_help_and_document_name_every_estimator(dspark: Callable[..., Result]) -
         assert f"`{name}`" in text
 
 
-@pytest.mark.parametrize(
-    "command", [line for block in blocks(DOCUMENT, "bash") for line in command_lines(block)]
-)
-def test_documented_commands_run(
-    tmp_path: Path, model_cache: Path, monkeypatch: pytest.MonkeyPatch, command: str, tiny_llama: Path
+def test_what_the_document_shows_runs_in_its_order(
+    dspark: Callable[..., Result], tiny_llama: Path, tiny_llama_drafter: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DSPARK_CACHE", str(model_cache))
-    assert run_shortened(command, {"DIR": tiny_llama}) == 0
+    models = {"org/large": tiny_llama, "org/small": tiny_llama_drafter}
+    commands = [line for block in blocks(DOCUMENT, "bash") for line in command_lines(block)]
+    assert [command for command in commands if run_shortened(command, models) != 0] == []
+    (source,) = blocks(DOCUMENT, "python")
+    namespace: dict[str, Any] = {}
+    exec(compile(source, str(DOCUMENT), "exec"), namespace)
+    assert namespace["found"].evaluation_requests

@@ -6,6 +6,10 @@ import pytest
 import torch
 
 from dspark.types import Draft, Knowledge, Signal, StepContext
+from tests.policies.listed_cost import ListedCost
+
+STAIRCASE = ListedCost(seconds=[0.004 + 0.002 * (tokens // 4) for tokens in range(1000)])
+"""Free tokens up to the edge of a bucket, as captured shapes cost."""
 
 
 def _context(num_rows: int, *, num_slots: int | None = None, step: int = 0, slots=None) -> StepContext:
@@ -19,7 +23,7 @@ def _context(num_rows: int, *, num_slots: int | None = None, step: int = 0, slot
         remaining_tokens=torch.full((num_rows,), 50),
         depth_caps=torch.full((num_rows,), 1000),
         num_slots=num_slots or max(num_rows, 1),
-        cost=None,
+        cost=STAIRCASE,
     )
 
 
@@ -42,18 +46,23 @@ def _draft(lengths: torch.Tensor, generator: torch.Generator, width: int | None 
 
 
 def _anticipates(policy, ctx: StepContext, draft: Draft, state, generator: torch.Generator) -> bool:
-    """True if changing what must be unknown at position k changes whether k is verified, for some k."""
+    """True if what a row must not know at position k changes whether its k is verified, for some k.
+
+    One row is changed at a time: a rule that shares a budget may well look at its neighbours' tokens.
+    """
     before = policy.trim(ctx, draft, state)
-    for k in range(draft.tokens.shape[1]):  # position k + 1
-        fresh = _draft(draft.lengths, generator, draft.tokens.shape[1])
-        signals = {}
-        for name, values in draft.signals.items():
-            known = k if name.knowledge is Knowledge.SAMPLED_TOKEN else k + 1
-            signals[name] = torch.cat([values[:, :known], fresh.signals[name][:, known:]], dim=1)
-        tokens = torch.cat([draft.tokens[:, :k], fresh.tokens[:, k:]], dim=1)
-        changed = Draft(tokens=tokens, lengths=draft.lengths, q=None, signals=signals)
-        if not torch.equal(policy.trim(ctx, changed, state) > k, before > k):
-            return True
+    fresh = _draft(draft.lengths, generator, draft.tokens.shape[1])
+    for row in range(min(len(draft.lengths), 8)):
+        for k in range(draft.tokens.shape[1]):  # position k + 1
+            signals = {name: values.clone() for name, values in draft.signals.items()}
+            for name, values in signals.items():
+                known = k if name.knowledge is Knowledge.SAMPLED_TOKEN else k + 1
+                values[row, known:] = fresh.signals[name][row, known:]
+            tokens = draft.tokens.clone()
+            tokens[row, k:] = fresh.tokens[row, k:]
+            changed = Draft(tokens=tokens, lengths=draft.lengths, q=None, signals=signals)
+            if bool((policy.trim(ctx, changed, state)[row] > k) != (before[row] > k)):
+                return True
     return False
 
 

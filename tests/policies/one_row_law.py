@@ -39,7 +39,7 @@ def random_tables(seed: int, depth: int) -> tuple[Table, Table, Table]:
 
 
 def random_curve(seed: int, depth: int) -> ListedCost:
-    """Seconds of passes of up to ``1 + depth`` tokens; the first draft costs a lot or little, the rest less."""
+    """Seconds of passes of up to ``1 + depth`` tokens; the first draft may cost more than the others."""
     rng = random.Random(seed)
     steps = [rng.choice([0.3, 0.95]), *(rng.choice([0.05, 0.4]) for _ in range(depth - 1))]
     return ListedCost(seconds=[0.0, *itertools.accumulate(steps, initial=1.0)])

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 from dataclasses import FrozenInstanceError, dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
+import yaml
 
 from dspark.policies import BatchTable, Confidence, Fixed
-from dspark.types import LosslessClass, Verdict
+from dspark.types import LosslessClass, Signal, Verdict
+from tests.policies import catalogue_a, catalogue_b, catalogue_c
 
 if TYPE_CHECKING:
     from dspark.policies import Policy
@@ -23,6 +26,7 @@ class Case:
     row_local: bool  # a row's depth does not depend on its neighbours
 
 
+REPO = Path(__file__).resolve().parents[2]
 A, B, C = LosslessClass.FIXED, LosslessClass.STOP_AFTER, LosslessClass.PRE_TOKEN
 RANGES = BatchTable(ranges=[[1, 4, 6], [5, 9, 2], [10, 512, 0]], hysteresis=1)
 SCHEDULE = BatchTable(draft_len_schedule={2: 4, 8: 2})
@@ -40,6 +44,9 @@ POLICIES = {
     "survival": Case(policy=SURVIVAL, lossless_class=B, row_local=True),
     "confidence_before": Case(policy=BEFORE, lossless_class=C, row_local=True),
 }
+for catalogue in (catalogue_a, catalogue_b, catalogue_c):
+    for name, (policy, lossless_class, row_local) in catalogue.POLICIES.items():
+        POLICIES[name] = Case(policy=policy, lossless_class=lossless_class, row_local=row_local)
 BATCH_SIZES = (1, 4, 5, 12, 11, 9, 3, 1, 0, 2, 6)  # crosses the tables' edges both ways, and empties
 
 case = pytest.mark.parametrize("case", POLICIES.values(), ids=POLICIES.keys())
@@ -100,7 +107,14 @@ class Steps:
             assert bool(((verify >= 0) & (verify <= draft.lengths)).all())
             yield ctx, draft, state
             accepted = (torch.rand(num_rows, generator=generator) * (verify + 1)).long()
-            verdict = Verdict(verify_lengths=verify, accepted=accepted, next_token=accepted)
+            verdict = Verdict(
+                verify_lengths=verify,
+                accepted=accepted,
+                next_token=accepted,
+                step_time_s=0.01 * (1 + step % 3),
+                draft=draft if width else None,
+                divergence=draft.signals[Signal.DIVERGENCE] if width else None,
+            )
             state = pure(self.policy.observe, ctx, verdict, state)
 
 
@@ -157,7 +171,10 @@ def test_permuted_rows_get_permuted_answers(case, step_context, random_draft):
         order = torch.arange(ctx.num_rows).flip(0)
         permuted = hooks(case.policy, taken(ctx, order), taken(draft, order), state)
         for name, answer in hooks(case.policy, ctx, draft, state).items():
-            assert torch.equal(permuted[name], answer[order]), name
+            if case.row_local:
+                assert torch.equal(permuted[name], answer[order]), name
+            else:  # rows that tie for a shared budget are served by their place
+                assert permuted[name].sum() == answer.sum(), name
 
 
 @pytest.mark.parametrize("name", [name for name, case in POLICIES.items() if case.row_local])
@@ -174,12 +191,24 @@ def test_a_row_is_decided_without_its_neighbours(name, step_context, random_draf
 
 @case
 def test_position_k_is_verified_or_not_without_knowing_token_k(case, step_context, random_draft, anticipates):
+    """And the rules that are declared to know it (class D) are caught by the same check."""
     generator = torch.Generator().manual_seed(1)
-    state = case.policy.init(64)
-    ctx = step_context(64)
-    for _ in range(10):
-        draft = random_draft(torch.full((64,), 7), generator)
-        assert not anticipates(case.policy, ctx, draft, state, generator)
+    biased = case.lossless_class is LosslessClass.SAMPLED
+    width, found = min(7, case.policy.max_depth), False
+    for num_rows in (1, 2, 3, 6):
+        ctx, state = step_context(num_rows), case.policy.init(num_rows)
+        # a choice among few buckets seldom hangs on one token, so the biased are given more chances
+        drafts = (random_draft(torch.full((num_rows,), width), generator) for _ in range(200 if biased else 20))
+        found = found or any(anticipates(case.policy, ctx, draft, state, generator) for draft in drafts)
+    assert found == biased
+
+
+def test_every_policy_of_the_configuration_is_under_contract():
+    """A YAML file that names a class which no case runs would slip through."""
+    listed = {f"{type(case.policy).__module__}.{type(case.policy).__qualname__}" for case in POLICIES.values()}
+    for path in sorted((REPO / "configs" / "policy").glob("*.yaml")):
+        target = yaml.safe_load(path.read_text())["_target_"]
+        assert target in listed or target == "dspark.policies.confidence.Confidence", path.name
 
 
 def test_the_check_for_anticipation_finds_a_rule_that_does(step_context, random_draft, anticipates):

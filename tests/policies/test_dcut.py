@@ -92,7 +92,9 @@ def test_random_batches_equal_the_loop(step_context):
         assert found.tolist() == reference.bucketed(*question, sizes)
 
 
-@pytest.mark.parametrize(("share", "drafted", "size"), [(0.1, 10, 1), (0.1, 11, 2), (0.25, 9, 3), (0.7, 10, 7)])
+@pytest.mark.parametrize(
+    ("share", "drafted", "size"), [(0.1, 10, 1), (0.1, 11, 2), (0.25, 9, 3), (0.7, 10, 7)]
+)
 def test_a_share_is_rounded_up_and_not_by_a_hair(share, drafted, size, step_context):
     ctx = dataclasses.replace(step_context(1), cost=ListedCost(seconds=[1.0] * 20))
     policy = DCut(depth=drafted, ratios=[share])

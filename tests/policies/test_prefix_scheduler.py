@@ -111,7 +111,7 @@ def test_the_class_follows_from_what_the_estimator_knows():
 
 
 def test_settings_reach_the_estimator(lengths):
-    """At α = 0.5 the second token of a row is worth 0.25, which does not pay here; at 0.9 it is worth 0.81."""
+    """At α = 0.5 the second token is worth 0.25, which does not pay here; at 0.9 it is worth 0.81."""
     cost = ListedCost(seconds=[0, 1.0, 1.3, 1.6, 1.9])
     draft = draft_of([[0.5, 0.5]])
     for alpha, found in ((0.5, [1]), (0.9, [2]), (0.2, [0])):
@@ -126,7 +126,10 @@ class TestWayBack:
     costly = ListedCost(seconds=[1.0, 1.0, 1.0, 50.0, 50.0, 50.0, 50.0, 50.0, 50.0])
 
     def test_whole_drafts_while_it_warms_up(self, lengths):
-        assert lengths(PrefixScheduler(depth=3, estimator="margin_logistic"), self.draft, self.costly) == [3, 3]
+        assert lengths(PrefixScheduler(depth=3, estimator="margin_logistic"), self.draft, self.costly) == [
+            3,
+            3,
+        ]
 
     @pytest.mark.parametrize(
         ("probe_every", "probes"),
@@ -169,7 +172,7 @@ def test_nothing_drafted_is_nothing_to_decide(lengths):
         ({"probe_every": -1}, "probe_every must be >= 0 steps, or null, got -1"),
         ({"estimator": "top_1"}, "estimator must be one of .*, got 'top_1'; did you mean 'top1'"),
         ({"estimator_settings": {"alpha": 0.5}}, "estimator confidence has no setting 'alpha'"),
-        ({"estimator_settings": {"temperatures": [1.0, 1.0]}}, "temperatures cover 2 positions"),
+        ({"temperatures": [1.0, 1.0]}, "temperatures cover 2 positions"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(settings, message):
@@ -181,9 +184,7 @@ def test_bad_settings_are_refused_in_one_line(settings, message):
 def test_temperatures_go_on_top_of_the_estimator(lengths):
     """At temperature T the logit of 0.9, ln 9, becomes ln 9 / T: 0.75 at T = 2, as 3 = sqrt(9)."""
     cost = ListedCost(seconds=[0, 1.0, 1.8, 9.0])
-    sharp, cooled = PrefixScheduler(depth=1), PrefixScheduler(
-        depth=1, estimator_settings={"temperatures": [2.0]}
-    )
+    sharp, cooled = PrefixScheduler(depth=1), PrefixScheduler(depth=1, temperatures=[2.0])
     assert lengths(sharp, draft_of([[0.9]]), cost) == [1]  # 1.9 / 1.8 > 1
     assert lengths(cooled, draft_of([[0.9]]), cost) == [0]  # 1.75 / 1.8 < 1
 

@@ -50,7 +50,9 @@ def test_the_score_is_expected_tokens_over_seconds(step_context):
     ratio = (1 / 3) ** 0.5
     expected = [1, 1.75, 2.75, 2.75 + 0.25 * ratio + 0.25 * ratio**2]
     scores = policy.scores(ctx, state)
-    assert scores.tolist() == pytest.approx([e / (4 * (1 + s)) for e, s in zip(expected, [0, 1, 3, 5], strict=True)])
+    assert scores.tolist() == pytest.approx(
+        [e / (4 * (1 + s)) for e, s in zip(expected, [0, 1, 3, 5], strict=True)]
+    )
 
 
 def test_it_starts_in_the_middle_and_decides_when_the_window_is_full(run):
@@ -84,7 +86,7 @@ def test_another_depth_must_be_better_by_the_hysteresis(hysteresis, depth, run):
 
 
 def test_the_way_back_from_depth_0(run):
-    """What was too dear is cheap again, or rejected drafts are accepted again: probes and decisions see it."""
+    """What was too dear is cheap again, or drafts are accepted again: decisions and probes see it."""
     policy = SglangThroughput(depths=[0, 1, 3], window=2, interval=2, probe_every=4)
     dear_then_free = run(policy, [(2, DEAR, 3)] * 12 + [(2, FREE, 3)] * 6)
     assert dear_then_free[2:12].count(0) >= 8

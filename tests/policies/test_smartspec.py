@@ -72,7 +72,9 @@ class TestPublished:
     def test_the_best_depths_and_the_one_curve_the_early_stop_fails_on(self, cost, alpha, best, context):
         batches = [1, 8, 32, 64, 128, 256]
         best_of = {
-            scan: [chosen(Smartspec(depth=8, alpha=alpha, scan=scan, **TUNER), context(b, cost)) for b in batches]
+            scan: [
+                chosen(Smartspec(depth=8, alpha=alpha, scan=scan, **TUNER), context(b, cost)) for b in batches
+            ]
             for scan in ("arg_max", "early")
         }
         assert best_of["arg_max"] == best
@@ -128,9 +130,7 @@ def verdict_of(verified: list[int], accepted: list[int], drafted: list[int] | No
     lengths = torch.tensor(verified if drafted is None else drafted)
     draft = Draft(tokens=torch.zeros(len(lengths), int(lengths.max())), lengths=lengths, q=None)
     counts = torch.tensor(accepted)
-    return Verdict(
-        verify_lengths=torch.tensor(verified), accepted=counts, next_token=counts, draft=draft
-    )
+    return Verdict(verify_lengths=torch.tensor(verified), accepted=counts, next_token=counts, draft=draft)
 
 
 def test_alpha_is_a_moving_average_over_decided_tokens(context):
@@ -167,7 +167,7 @@ def test_a_decision_holds_for_the_interval(context):
 
 
 def test_the_way_back_from_depth_0(step_context):
-    """Everything rejected: α sinks until 0 is best; then probes of one token find that it is accepted again."""
+    """All is rejected, and α sinks until 0 is best; then probes of one token are accepted again."""
     cost = ListedCost(seconds=[1 + 0.05 * n for n in range(40)])
     policy = Smartspec(depth=3, interval=2, probe_every=4, decay=0.5, plain_margin=1.0)
     ctx = dataclasses.replace(step_context(4), cost=cost)
@@ -189,7 +189,10 @@ def test_an_empty_batch_changes_nothing(context):
     state = policy.init(4)
     assert policy.plan(context(0), state).tolist() == []
     empty = torch.zeros(0, dtype=torch.int64)
-    assert policy.observe(context(0), Verdict(verify_lengths=empty, accepted=empty, next_token=empty), state) is state
+    assert (
+        policy.observe(context(0), Verdict(verify_lengths=empty, accepted=empty, next_token=empty), state)
+        is state
+    )
 
 
 def test_it_is_class_a_and_needs_a_cost_model():

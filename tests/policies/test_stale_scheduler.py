@@ -108,7 +108,9 @@ def test_the_output_law_is_the_targets_on_jagged_curves(staleness, step_context)
     for seed in range(8):
         target, drafter, head = random_tables(seed, depth)
         ctx = dataclasses.replace(step_context(1), cost=random_curve(seed, depth))
-        past = torch.rand(staleness, 1, depth, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        past = torch.rand(
+            staleness, 1, depth, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+        )
         state = dataclasses.replace(policy.init(1), history=past.cumprod(dim=2))
         budget = int(policy.trim(ctx, draft_of([[1.0] * depth], [depth]), state))
         num_cut += 0 < budget < depth

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
@@ -14,6 +13,8 @@ from dspark.analysis.audit.world import ToyRequest, World
 from dspark.cost.step_table import StepTable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
     from dspark.analysis.audit.tables import Law, Path, Table
 
 FLAT = StepTable(tokens=[1, 2], target_s=[1.0, 1.0])
@@ -140,17 +141,25 @@ def random_world(shape: Shape, seed: int) -> World:
 
 
 def jagged_cost(rng: random.Random, max_tokens: int) -> StepTable:
-    """A staircase, as engines with captured graphs have it: some tokens are free, others open a new step."""
+    """A staircase, as engines with captured graphs have it: some tokens are free, others open a new step.
+
+    Steps are high or low throughout, so that drafting pays in some worlds and does not in others.
+    """
+    height = rng.choice((0.1, 0.3, 1.0, 1.0))
     seconds = [1.0]
     for _ in range(max_tokens):
         jump = rng.choice((0.2, 0.5, 0.8, 1.2, 1.6, 2.0)) if rng.random() < 0.4 else 0.0
-        seconds.append(round(seconds[-1] + jump, 1))
+        seconds.append(round(seconds[-1] + height * jump, 2))
     return StepTable(tokens=list(range(1, len(seconds) + 1)), target_s=seconds)
 
 
 def trace_cost(seed: int) -> StepTable:
-    """A staircase for steps of the engine."""
-    return jagged_cost(random.Random(seed), 64)
+    """A staircase for steps of the engine, on which drafting pays."""
+    rng = random.Random(seed)
+    seconds = [1.0]
+    for _ in range(63):
+        seconds.append(round(seconds[-1] + (rng.choice((0.1, 0.3)) if rng.random() < 0.3 else 0.0), 1))
+    return StepTable(tokens=list(range(1, 65)), target_s=seconds)
 
 
 def _random_request(rng: random.Random, shape: Shape) -> ToyRequest:

@@ -10,7 +10,7 @@ from dspark.analysis.audit.cases import NAMED, random_worlds
 from dspark.analysis.audit.drive import Drive
 from dspark.analysis.audit.flips import find_flip, hunt
 from dspark.analysis.audit.influence import influence
-from dspark.analysis.audit.output_law import OutputLaw, output_law
+from dspark.analysis.audit.output_law import output_law
 from dspark.analysis.audit.rules import EXACT_RULES, ExactRule
 from dspark.analysis.audit.verdict import Audit, WorldResult
 from dspark.analysis.audit.words import counterexample
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from dspark.analysis.audit.world import World
 
 Case = Literal["appendix_a", "sampled_drop", "tetris", "random", "traces", "all"]
+
+
+FEW = 8
+"""Worlds of a hunt whose output law is enumerated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +65,7 @@ def examine(
     Args:
         name: the policy's in reports.
         policy: as it would run.
-        rule: whose output is judged; the other rules are enumerated on the same worlds for comparison.
+        rule: whose output is judged; others are enumerated for comparison.
         case: a published world, ``random`` ones, the ``traces`` test alone, or all of it.
         effort: how much.
         deterministic: the drafter's tokens are no samples.
@@ -71,25 +75,21 @@ def examine(
         ValueError: the policy answers with what is no depth, or not always alike.
     """
     worlds = [replace(world, deterministic=deterministic) for world in _worlds(policy, case, effort)]
-    results = [_result(policy, world, rule) for world in worlds if _is_small(world, rule)]
-    if case in ("random", "all"):
-        results += _hunted(policy, rule, effort, deterministic=deterministic)
-    others = {
-        other.name: max(
-            (output_law(policy, world, other).bias for world in worlds if _is_small(world, other)),
-            default=Fraction(0),
-        )
-        for other in EXACT_RULES.values()
-        if other is not rule
-    }
+    caught = _hunted(policy, case, effort)
+    if not (deterministic or rule.any_length_exact):
+        worlds += _first_biased(policy, caught, rule)
+    others = [other for other in EXACT_RULES.values() if other is not rule]
+    unlearned = [world for world in worlds if not world.warm_up_steps]  # half the time, and as telling
     return Audit(
         policy=name,
         declared=policy.lossless_class,
         rule=rule.name,
         any_length_exact=rule.any_length_exact or deterministic,
         deterministic=deterministic,
-        worlds=tuple(results),
-        others=others,
+        worlds=tuple(_result(policy, world, rule) for world in _small(worlds, rule)),
+        others={other.name: _largest_bias(policy, unlearned, other) for other in others},
+        num_hunted=effort.num_hunted if case in ("random", "all") else 0,
+        num_caught=len(caught),
         influence=influence(policy, num_steps=effort.num_probed, seed=effort.seed),
         traces=None if traced is None else traced(policy),
     )
@@ -110,30 +110,35 @@ def _drafter_kinds(policy: Policy) -> tuple[bool, ...]:
     return (False,) if type(policy).proceed is Policy.proceed else (False, True)
 
 
-def _is_small(world: World, rule: ExactRule) -> bool:
-    size = max(request.vocab_size for request in world.requests)
-    return rule.max_vocabulary is None or size <= rule.max_vocabulary
+def _small(worlds: Sequence[World], rule: ExactRule) -> list[World]:
+    """The worlds that can be enumerated under a rule."""
+    limit = rule.max_vocabulary
+    return [w for w in worlds if limit is None or max(r.vocab_size for r in w.requests) <= limit]
 
 
-def _hunted(policy: Policy, rule: ExactRule, effort: Effort, *, deterministic: bool) -> list[WorldResult]:
-    """The first world of a hunt, by kind of drafter, whose output law is biased."""
-    if deterministic or rule.any_length_exact:
+def _largest_bias(policy: Policy, worlds: Sequence[World], rule: ExactRule) -> Fraction:
+    biases = (output_law(policy, world, rule).bias for world in _small(worlds, rule))
+    return max(biases, default=Fraction(0))
+
+
+def _hunted(policy: Policy, case: Case, effort: Effort) -> list[World]:
+    """Worlds in which a decision hangs on its token, where the case hunts for them."""
+    if case not in ("random", "all"):
         return []
-    found = []
-    for kind in _drafter_kinds(policy):
-        for world in hunt(policy, rule, tries=effort.num_hunted, seed=effort.seed, autoregressive=kind):
-            result = _result(policy, world, rule)
-            if result.bias:
-                found.append(result)
-                break
-    return found
+    kinds = _drafter_kinds(policy)
+    return hunt(policy, tries=effort.num_hunted, seed=effort.seed, autoregressive=kinds)
+
+
+def _first_biased(policy: Policy, caught: Sequence[World], rule: ExactRule) -> list[World]:
+    """The first of the caught worlds whose output law is biased; a flip need not bias it."""
+    return next(([world] for world in caught[:FEW] if output_law(policy, world, rule).bias), [])
 
 
 def _result(policy: Policy, world: World, rule: ExactRule) -> WorldResult:
     law = output_law(policy, world, rule)
     text = None
     if law.bias:
-        text = counterexample(law, find_flip(Drive(policy, world, rule), law.visited))
+        text = counterexample(world, law, find_flip(Drive(policy, world, rule), law.visited))
     rows = range(len(world.requests))
     sizes = [request.vocab_size for request in world.requests]
     return WorldResult(

@@ -13,18 +13,22 @@ from typing import TYPE_CHECKING
 from dspark.analysis.audit.cases import Shape, random_world
 from dspark.analysis.audit.drive import Decided, Drive, Situation
 from dspark.analysis.audit.output_law import warmed_up
+from dspark.analysis.audit.rules import EXACT_RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from dspark.analysis.audit.rules import ExactRule
     from dspark.analysis.audit.tables import Path
     from dspark.analysis.audit.world import World
     from dspark.policies.base import Policy
 
 
-HUNTING_GROUND = Shape(num_requests=1, vocab_size=2, horizon=3)
-"""The smallest shape in which a later position can decide about an earlier one."""
+HUNTING_GROUNDS = (
+    Shape(num_requests=1, vocab_size=2, horizon=3),
+    Shape(num_requests=1, vocab_size=2, horizon=4),
+    Shape(num_requests=2, vocab_size=2, horizon=5, num_certain=2),
+)
+"""Small shapes in which a later position, or another row, can decide about an earlier one."""
 
 HUNT_WARM_UPS = (0, 12)
 """Steps of history, in turn."""
@@ -41,7 +45,7 @@ class Flip:
     kept_length: int  # >= position
     dropped: Path
     dropped_length: int  # < position
-    others: tuple[Path, ...]  # what the other running rows drafted, in both
+    beside: tuple[tuple[int, Path], ...]  # row and draft of the other running rows, in both
 
 
 def find_flip(drive: Drive, situations: Iterable[Situation]) -> Flip | None:
@@ -55,22 +59,31 @@ def find_flip(drive: Drive, situations: Iterable[Situation]) -> Flip | None:
     return later
 
 
-def hunt(policy: Policy, rule: ExactRule, *, tries: int, seed: int, autoregressive: bool) -> Iterator[World]:
-    """Random one-request worlds in which a decision of the first step hangs on its token.
+def hunt(policy: Policy, *, tries: int, seed: int, autoregressive: Sequence[bool]) -> list[World]:
+    """Those of some small random worlds in which a decision of the first step hangs on its own token.
 
     Only decisions are looked at, which is quick; costs and confidences are new in every try. A flip
     need not bias the output; the exact law tells.
+
+    Args:
+        policy: the prey.
+        tries: worlds.
+        seed: of the worlds.
+        autoregressive: kinds of drafters, in turn.
     """
+    found = []
     for number in range(tries):
+        turn, ground = divmod(number, len(HUNTING_GROUNDS))
         world = replace(
-            random_world(HUNTING_GROUND, seed * 100_003 + number),
+            random_world(HUNTING_GROUNDS[ground], seed * 100_003 + number),
             name=f"hunt {number}",
-            autoregressive=autoregressive,
-            warm_up_steps=HUNT_WARM_UPS[number % len(HUNT_WARM_UPS)],
+            warm_up_steps=HUNT_WARM_UPS[turn % len(HUNT_WARM_UPS)],
+            autoregressive=autoregressive[turn // len(HUNT_WARM_UPS) % len(autoregressive)],
         )
-        drive = Drive(policy, world, rule)
+        drive = Drive(policy, world, EXACT_RULES["rejection"])
         if find_flip(drive, [warmed_up(drive)]) is not None:
-            yield world
+            found.append(world)
+    return found
 
 
 def _flips(decisions: list[Decided]) -> Iterator[Flip]:
@@ -79,16 +92,17 @@ def _flips(decisions: list[Decided]) -> Iterator[Flip]:
     dropped: dict[tuple, tuple[Path, int]] = {}
     for decided in decisions:
         for i, draft in enumerate(decided.drafts):
-            others = (*decided.drafts[:i], *decided.drafts[i + 1 :])
+            rows = zip(decided.drafting.rows, decided.drafts, strict=True)
+            beside = tuple(pair for j, pair in enumerate(rows) if j != i)
             for position in range(1, len(draft) + 1):
-                key = (i, position, draft[: position - 1], others)
+                key = (i, position, draft[: position - 1], beside)
                 length = decided.lengths[i]
                 side = kept if length >= position else dropped
                 side.setdefault((*key, draft[position - 1]), (draft, length))
     for key, (draft, length) in sorted(kept.items()):
         for other_key, (other, other_length) in sorted(dropped.items()):
             if key[:-1] == other_key[:-1]:
-                i, position, _, others, _ = key
+                i, position, _, beside, _ = key
                 yield Flip(
                     row=decisions[0].drafting.rows[i],
                     position=position,
@@ -97,5 +111,5 @@ def _flips(decisions: list[Decided]) -> Iterator[Flip]:
                     kept_length=length,
                     dropped=other,
                     dropped_length=other_length,
-                    others=others,
+                    beside=beside,
                 )

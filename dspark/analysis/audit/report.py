@@ -84,6 +84,11 @@ def lines(audit: Audit) -> Iterator[str]:
     if audit.others and audit.bias:
         shown = ", ".join(f"{rule} {number(bias)}" for rule, bias in audit.others.items())
         yield f"  largest bias under the other rules: {shown}"
+    if audit.num_hunted:
+        yield (
+            f"  hunt: in {audit.num_caught} of {audit.num_hunted} small worlds a decision hangs on the token "
+            "it is about"
+        )
     if audit.influence.num_decisions:
         yield (
             f"  random signals: another token changed {audit.influence.num_flips} of "
@@ -138,7 +143,8 @@ def _title(audits: Sequence[Audit]) -> str:
 
 
 def _flips(audit: Audit) -> str:
-    shown = f"{audit.influence.num_flips} of {audit.influence.num_decisions}"
+    toy = audit.num_caught + audit.influence.num_flips
+    shown = f"{toy} of {audit.num_hunted + audit.influence.num_decisions}"
     if audit.traces is not None:
         shown += f"; real: {len(audit.traces.flips)} of {audit.traces.num_decisions}"
     return shown

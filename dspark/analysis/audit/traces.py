@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dspark.policies.base import State
     from dspark.types import StepContext, Verdict
 
-NUM_ROWS = 4
+NUM_ROWS = 3
 PROMPT_TOKENS = 12
 SAMPLED = SamplingParams(temperature=1.0, max_new_tokens=64, ignore_eos=True)
 

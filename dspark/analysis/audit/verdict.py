@@ -48,6 +48,8 @@ class Audit:
     deterministic: bool  # the drafter
     worlds: tuple[WorldResult, ...]  # under ``rule``
     others: Mapping[str, Fraction]  # largest bias under the other rules
+    num_hunted: int  # small random worlds in which decisions were looked at
+    num_caught: int  # those in which one hung on its own token
     influence: Influence
     traces: TraceResult | None
 
@@ -63,8 +65,9 @@ class Audit:
 
     @property
     def num_flips(self) -> int:
-        """Decisions, of the random steps and the real ones, that hung on the token they were about."""
-        return self.influence.num_flips + (0 if self.traces is None else len(self.traces.flips))
+        """Decisions, wherever they were looked at, that hung on the token they were about."""
+        real = 0 if self.traces is None else len(self.traces.flips)
+        return self.num_caught + self.influence.num_flips + real
 
     @property
     def found(self) -> LosslessClass:
@@ -95,6 +98,8 @@ class Audit:
             },
             "counterexample": None if self.simplest is None else self.simplest.words,
             "num_worlds": len(self.worlds),
+            "num_hunted": self.num_hunted,
+            "num_caught": self.num_caught,
             "num_decisions": self.influence.num_decisions,
             "num_flips": self.influence.num_flips,
             "num_trace_decisions": None if self.traces is None else self.traces.num_decisions,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dspark.analysis.audit.flips import Flip
     from dspark.analysis.audit.output_law import OutputLaw
     from dspark.analysis.audit.tables import Joint, Path
+    from dspark.analysis.audit.world import World
 
 
 def name(token: int) -> str:
@@ -29,16 +30,21 @@ def masses(law: Sequence[Fraction]) -> str:
     return ", ".join(f"{name(token)} {number(mass)}" for token, mass in enumerate(law))
 
 
-def counterexample(law: OutputLaw, flip: Flip | None) -> str:
-    """One or two sentences: the decision that looks at its own token, and the bias that it makes."""
-    cause = "" if flip is None else f"{_decision(flip)}, so "
+def counterexample(world: World, law: OutputLaw, flip: Flip | None) -> str:
+    """One sentence: the decision that hangs on its own token, and the bias that it makes."""
+    cause = "" if flip is None else f"{_decision(world, flip)}, so "
     return f"{cause}{_effect(law)}"
 
 
-def _decision(flip: Flip) -> str:
+def _decision(world: World, flip: Flip) -> str:
     """When it verifies how much."""
-    before = f" after {_path(flip.output)}" if flip.output else ""
-    others = "".join(f", with {_path(draft)} drafted beside it" for draft in flip.others if draft)
+    begun = f" after {_path(flip.output)}" if flip.output else ""
+    # rows with one possible token draft the same in any case
+    beside = "".join(
+        f", beside {_path(draft)} in row {row}"
+        for row, draft in flip.beside
+        if draft and world.requests[row].vocab_size > 1
+    )
     prefix = flip.kept[: flip.position - 1]
     given = f"given the draft {_path(prefix)}, " if prefix else ""
     differ = flip.kept[flip.position - 1] != flip.dropped[flip.position - 1]
@@ -47,7 +53,7 @@ def _decision(flip: Flip) -> str:
         for draft in (flip.kept, flip.dropped)
     )
     return (
-        f"row {flip.row}{before}{others}: {given}when {dropped} the policy verifies {flip.dropped_length} of "
+        f"row {flip.row}{begun}{beside}: {given}when {dropped} the policy verifies {flip.dropped_length} of "
         f"{len(flip.dropped)} drafted tokens, when {kept} it verifies {flip.kept_length} of {len(flip.kept)}"
     )
 
@@ -76,10 +82,8 @@ def _effect(law: OutputLaw) -> str:
         key=lambda key: (abs(law.joint.get(key, Fraction(0)) - law.target.get(key, Fraction(0))), key),
     )
     shown = " and ".join(f"{_path(output)} in row {row}" for row, output in enumerate(outputs))
-    return (
-        f"every row alone is exact, and together they are not: {shown} come with "
-        f"{number(law.joint.get(outputs, Fraction(0)))} instead of {number(law.target.get(outputs, Fraction(0)))}"
-    )
+    got, wanted = (number(joint.get(outputs, Fraction(0))) for joint in (law.joint, law.target))
+    return f"every row alone is exact, and together they are not: {shown} come with {got} instead of {wanted}"
 
 
 def _largest_difference(a: Joint, b: Joint) -> Path:
