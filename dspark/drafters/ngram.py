@@ -24,9 +24,11 @@ class NgramDrafter(Drafter):
     the most recent occurrence is copied, not the first, and a copy that reaches the end of the text
     goes on periodically instead of ending there.
 
-    Both signals carry the same number, an estimate from the row's own text of how likely the copied
-    token is: the copied token is a function of the prefix, so that "the top token" and "the drawn
-    token" are one.
+    All signals come from one number p, an estimate from the row's own text of how likely the copied
+    token is. The copied token is a function of the prefix, so that "the top token" and "the drawn
+    token" are one, and p also estimates the conditional acceptance (``confidence``). Entropy and
+    margin are those of the two outcomes that p tells apart, this token or another: H(p, 1 - p), a
+    lower bound of the entropy over the vocabulary, and the log-odds of p.
 
     Args:
         min_n: shortest suffix to look up.
@@ -36,7 +38,15 @@ class NgramDrafter(Drafter):
         ValueError: not 1 <= min_n <= max_n.
     """
 
-    signals = frozenset({Signal.TOKEN_PROBABILITY, Signal.TOP1_PROBABILITY})
+    signals = frozenset(
+        {
+            Signal.TOKEN_PROBABILITY,
+            Signal.TOP1_PROBABILITY,
+            Signal.CONFIDENCE,
+            Signal.ENTROPY,
+            Signal.MARGIN,
+        }
+    )
     deterministic = True
     autoregressive = True
     vocab_size = None
@@ -81,14 +91,14 @@ class NgramDrafter(Drafter):
             copies = {row: copy for row, copy in copies.items() if k < limits[row]}
             if not copies:
                 break
-            goes_on = proceed(k, _signals(estimates[:, :k], plan.device)).tolist()
+            goes_on = proceed(k, _signals(estimates[:, :k], plan.device, batch.needs)).tolist()
             copies = {row: copy for row, copy in copies.items() if goes_on[row]}
         padded = [draft + [NO_TOKEN] * (depth - len(draft)) for draft in drafts]
         return Draft(
             tokens=torch.tensor(padded, dtype=torch.int64, device=plan.device).view(num_rows, depth),
             lengths=torch.tensor([len(draft) for draft in drafts], dtype=torch.int64, device=plan.device),
             q=None,
-            signals=_signals(estimates, plan.device),
+            signals=_signals(estimates, plan.device, batch.needs),
         )
 
     def _copy(self, slot: int, tokens: Sequence[int]) -> Iterator[tuple[int, float]] | None:
@@ -100,7 +110,12 @@ class NgramDrafter(Drafter):
         return index.continuation(tokens)
 
 
-def _signals(estimates: Tensor, device: torch.device) -> dict[Signal, Tensor]:
-    """The estimates under both names."""
-    estimates = estimates.to(device)
-    return {Signal.TOKEN_PROBABILITY: estimates, Signal.TOP1_PROBABILITY: estimates}
+def _signals(estimates: Tensor, device: torch.device, needs: frozenset[Signal]) -> dict[Signal, Tensor]:
+    """The estimates under the names of probabilities, and entropy and margin where they are read."""
+    p = estimates.to(device)
+    signals = {Signal.TOKEN_PROBABILITY: p, Signal.TOP1_PROBABILITY: p, Signal.CONFIDENCE: p}
+    if Signal.ENTROPY in needs:
+        signals[Signal.ENTROPY] = -(torch.special.xlogy(p, p) + torch.special.xlogy(1 - p, 1 - p))
+    if Signal.MARGIN in needs:
+        signals[Signal.MARGIN] = torch.logit(p, eps=1e-6)
+    return signals

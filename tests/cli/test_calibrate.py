@@ -218,7 +218,7 @@ def test_another_calibration_in_the_folder_moves_the_first_aside(
     [
         (["calibrate.estimator=top2"], "calibrate: estimator must be one of constant, "),
         (
-            ["calibrate.estimator=entropy_bound"],
+            ["calibrate.estimator=entropy_bound", "drafter=synthetic"],
             "estimator entropy_bound needs the signal entropy, which the drafter",
         ),
         (

@@ -43,7 +43,10 @@ def _no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
         (["policy=batch_table", "policy.ranges=[[2,4,3]]"], "ranges must start at batch size 1"),
         (["policy=batch_table", "policy.depth=2"], "deeper than depth=2"),
         (["policy=confidence", "policy.threshold=2"], "threshold must be in [0, 1]"),
-        (["policy=confidence", "policy.signal=confidence"], "needs the signal confidence"),
+        (
+            ["policy=confidence", "policy.signal=top1_probability", "drafter=synthetic"],
+            "needs the signal top1_probability",
+        ),
         (["drafter=none"], "the run has no drafter"),
         (["drafter.min_n=5"], "min_n=5"),
         (["verification.rate=1"], "verification has no setting 'rate'"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -143,9 +145,22 @@ def test_draft_is_padded_and_a_point_mass():
     assert draft.tokens.shape == (3, 4)
     drafted = torch.arange(4) < draft.lengths[:, None]
     assert bool(((draft.tokens == NO_TOKEN) == ~drafted).all())
-    assert draft.signals.keys() == NgramDrafter.signals
     for signal in draft.signals.values():
         assert torch.equal(signal.isnan(), ~drafted)
+
+
+def test_every_signal_follows_from_the_one_estimate():
+    batch = replace(batch_of([[1, 2, 1, 2, 1], [5, 6, 7]]), needs=NgramDrafter.signals)
+    draft = opened().propose(batch, torch.tensor([3, 2]), always)
+    assert draft.signals.keys() == NgramDrafter.signals
+    for k in range(3):
+        p = draft.signals[Signal.TOP1_PROBABILITY][0, k].item()
+        assert 0 < p < 1
+        assert draft.signals[Signal.CONFIDENCE][0, k].item() == p
+        entropy = -p * math.log(p) - (1 - p) * math.log(1 - p)
+        assert draft.signals[Signal.ENTROPY][0, k].item() == pytest.approx(entropy, rel=1e-4)
+        assert draft.signals[Signal.MARGIN][0, k].item() == pytest.approx(math.log(p / (1 - p)), rel=1e-4)
+    assert draft.signals[Signal.MARGIN][1].isnan().all()
 
 
 @pytest.mark.parametrize("plan", [[0, 0], []])

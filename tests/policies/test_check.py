@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from dspark.drafters import NgramDrafter, SyntheticDrafter
-from dspark.policies import BatchTable, Confidence, Fixed, check_policy
+from dspark.policies import BatchTable, Confidence, Dsde, Fixed, check_policy
 from dspark.types import Signal
 
 SYNTHETIC = SyntheticDrafter(100, (0.8,))
@@ -70,14 +70,19 @@ def test_a_missing_signal_is_named_with_both_sides():
         "policy confidence needs the signal top1_probability, which the drafter synthetic does not give;"
         " it gives confidence"
     )
-    assert "it gives token_probability, top1_probability" in message(
-        Confidence(depth=4, signal="confidence"), NGRAM
-    )
+    two = SampledDrafter(signals=frozenset({Signal.TOP1_PROBABILITY, Signal.ENTROPY}))
+    assert message(Confidence(depth=4), two).endswith("it gives entropy, top1_probability")
+
+
+def test_divergence_comes_from_the_target_and_not_from_the_drafter():
+    check_policy(Dsde(depth=4), NGRAM, cost_available=False)
 
 
 def test_a_class_stands_for_a_drafter_that_is_not_built_yet():
-    policy = Confidence(depth=4, signal="confidence")
-    assert message(policy, NgramDrafter) == message(policy, NGRAM)
+    policy = Confidence(depth=4, signal="top1_probability")
+    synthetic = SampledDrafter(signals=SyntheticDrafter.signals)
+    assert message(policy, SyntheticDrafter).endswith("it gives confidence")
+    assert message(policy, synthetic).endswith("it gives confidence")
 
 
 def test_a_drafter_without_signals_says_so():

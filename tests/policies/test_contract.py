@@ -198,14 +198,18 @@ def test_position_k_is_verified_or_not_without_knowing_token_k(case, step_contex
     for num_rows in (1, 2, 3, 6):
         ctx, state = step_context(num_rows), case.policy.init(num_rows)
         # a choice among few buckets seldom hangs on one token, so the biased are given more chances
-        drafts = (random_draft(torch.full((num_rows,), width), generator) for _ in range(200 if biased else 20))
+        drafts = (
+            random_draft(torch.full((num_rows,), width), generator) for _ in range(200 if biased else 20)
+        )
         found = found or any(anticipates(case.policy, ctx, draft, state, generator) for draft in drafts)
     assert found == biased
 
 
 def test_every_policy_of_the_configuration_is_under_contract():
     """A YAML file that names a class which no case runs would slip through."""
-    listed = {f"{type(case.policy).__module__}.{type(case.policy).__qualname__}" for case in POLICIES.values()}
+    listed = {
+        f"{type(case.policy).__module__}.{type(case.policy).__qualname__}" for case in POLICIES.values()
+    }
     for path in sorted((REPO / "configs" / "policy").glob("*.yaml")):
         target = yaml.safe_load(path.read_text())["_target_"]
         assert target in listed or target == "dspark.policies.confidence.Confidence", path.name

@@ -75,11 +75,12 @@ def examine(
         ValueError: the policy answers with what is no depth, or not always alike.
     """
     worlds = [replace(world, deterministic=deterministic) for world in _worlds(policy, case, effort)]
+    compared = [world for world in worlds if not world.warm_up_steps]  # half the time, and as telling
     caught = _hunted(policy, case, effort)
     if not (deterministic or rule.any_length_exact):
-        worlds += _first_biased(policy, caught, rule)
+        biased = _first_biased(policy, caught, rule)
+        worlds, compared = worlds + biased, compared + biased
     others = [other for other in EXACT_RULES.values() if other is not rule]
-    unlearned = [world for world in worlds if not world.warm_up_steps]  # half the time, and as telling
     return Audit(
         policy=name,
         declared=policy.lossless_class,
@@ -87,7 +88,7 @@ def examine(
         any_length_exact=rule.any_length_exact or deterministic,
         deterministic=deterministic,
         worlds=tuple(_result(policy, world, rule) for world in _small(worlds, rule)),
-        others={other.name: _largest_bias(policy, unlearned, other) for other in others},
+        others={other.name: _largest_bias(policy, compared, other) for other in others},
         num_hunted=effort.num_hunted if case in ("random", "all") else 0,
         num_caught=len(caught),
         influence=influence(policy, num_steps=effort.num_probed, seed=effort.seed),
