@@ -51,7 +51,7 @@ def _no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
         (["drafter.min_n=5"], "min_n=5"),
         (["verification.rate=1"], "verification has no setting 'rate'"),
         (["verification=greedy", "sampling.temperature=0.5"], "temperature"),
-        (["verification=synthetic"], "verification.rates"),
+        (["verification=synthetic", "drafter=self"], "verification.rates"),
         (["sampling.temperature=-1"], "sampling: temperature must be >= 0 (0 is greedy), got -1"),
         (["sampling.temperature=hot"], "sampling.temperature must be a number, got 'hot'"),
         (["sampling.max_new_tokens=0"], "max_new_tokens must be >= 1"),
