@@ -133,12 +133,7 @@ def _check_policy(
 ) -> None:
     """Raises where policy, drafter and verification cannot go together."""
     all_greedy = config.sampling.temperature == 0
-    check_policy(
-        policy,
-        drafter,
-        cost_available=cost is not None,
-        any_length_exact=all_greedy or verification.unbiased_for_class_d or not verification.lossless,
-    )
+    check_policy(policy, drafter, cost_available=cost is not None)
     check_combination(
         policy,
         verification,

@@ -80,8 +80,7 @@ class Engine:
             raise ValueError(
                 f"max_batch_size and prefill_chunk must be >= 1, got {max_batch_size} and {prefill_chunk}"
             )
-        # class D is judged request by request, in add: greedy requests are exact under any policy
-        check_policy(policy, drafter, cost_available=cost is not None, any_length_exact=True)
+        check_policy(policy, drafter, cost_available=cost is not None)
         if drafter is not None and drafter.vocab_size not in (None, target.vocab_size):
             raise ValueError(
                 f"drafter and target must share a vocabulary, got {drafter.vocab_size} and "

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Protocol
 
 from dspark.policies.base import require_depth
-from dspark.types import LosslessClass, Signal
+from dspark.types import Signal
 
 if TYPE_CHECKING:
     from dspark.policies.base import Policy
@@ -16,24 +16,21 @@ class SignalSource(Protocol):
     """What the check asks of a drafter; a ``dspark.drafters.base.Drafter`` is one, and so is its class."""
 
     signals: frozenset[Signal]
-    deterministic: bool
 
 
-def check_policy(
-    policy: Policy, drafter: SignalSource | None, *, cost_available: bool, any_length_exact: bool = False
-) -> None:
+def check_policy(policy: Policy, drafter: SignalSource | None, *, cost_available: bool) -> None:
     """Return if ``policy`` can run with ``drafter``.
+
+    Whether the output would be biased depends on the verification rule too:
+    ``dspark.verification.check_combination``.
 
     Args:
         policy: the depth policy.
         drafter: None means that nothing can be drafted.
         cost_available: the run has a cost model.
-        any_length_exact: the verification rule leaves the output alone whatever looked at the draft
-            before cutting it (coupled, greedy). A deterministic drafter has the same effect
-            (class E): its tokens are no samples.
 
     Raises:
-        ValueError: the combination is impossible, or would bias the output (class D).
+        ValueError: the combination is impossible.
     """
     name = _name(policy)
     require_depth(policy.max_depth, f"the max_depth of policy {name}")
@@ -54,14 +51,6 @@ def check_policy(
         raise ValueError(
             f"policy {name} needs the signal {missing}, which the drafter {_name(drafter)} does not give;"
             f" it gives {given}"
-        )
-    biased = policy.lossless_class is LosslessClass.SAMPLED
-    if biased and not (drafter.deterministic or any_length_exact):
-        looks_at = ", ".join(sorted(policy.needs))
-        raise ValueError(
-            f"policy {name} drops a token because of that token ({looks_at}), which biases the samples of"
-            f" drafter {_name(drafter)} (class D): use a signal that precedes the token, stop after it, or"
-            " verify with coupled"
         )
 
 

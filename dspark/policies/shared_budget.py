@@ -42,7 +42,7 @@ class SharedBudget(Policy):
 
     Verification can be cut to nothing for as long as it does not pay. Estimators that only read
     signals judge every draft anew. One that learns would not see the positions it has cut, so whole
-    drafts are verified while it warms up and every ``probe_every`` steps; both go by the clock.
+    drafts are verified while it warms up and every ``probe_every`` steps; neither looks at the draft.
 
     Args:
         depth: tokens drafted for every row.

@@ -106,20 +106,3 @@ def test_drafting_without_a_drafter_is_refused():
 
 def test_an_impossible_bound_is_refused():
     assert message(Boundless(), NGRAM) == "the max_depth of policy boundless must be >= 0, got -1"
-
-
-class TestClassD:
-    """Dropping a token because of itself biases samples, and only samples."""
-
-    policy = Confidence(depth=4, signal="token_probability", stop="before")
-
-    def test_refused_for_a_drafter_that_samples(self):
-        text = message(self.policy, SampledDrafter())
-        assert "token_probability" in text
-        assert "class D" in text
-
-    def test_allowed_where_any_length_is_exact(self):
-        check_policy(self.policy, SampledDrafter(), cost_available=False, any_length_exact=True)
-
-    def test_allowed_for_deterministic_drafts(self):
-        check_policy(self.policy, NGRAM, cost_available=False)

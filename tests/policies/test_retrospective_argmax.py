@@ -11,6 +11,7 @@ import torch
 from dspark.cost.step_table import StepTable
 from dspark.drafters import NgramDrafter
 from dspark.policies import check_policy
+from dspark.verification import Coupled, Rejection, check_combination
 from dspark.policies.retrospective_argmax import RetrospectiveArgmax
 from dspark.policies.search import reference
 from dspark.types import Draft, LosslessClass, Signal
@@ -96,15 +97,16 @@ class TestClassD:
     policy = RetrospectiveArgmax(depth=4)
 
     def test_refused_for_a_drafter_that_samples(self):
-        sampled = type("Sampled", (), {"signals": SIGNALS, "deterministic": False})
-        with pytest.raises(ValueError, match="policy retrospective_argmax .*class D"):
-            check_policy(self.policy, sampled, cost_available=True)
-        check_policy(self.policy, sampled, cost_available=True, any_length_exact=True)
+        sampled = {"deterministic_drafter": False, "all_greedy": False}
+        with pytest.raises(ValueError, match="policy RetrospectiveArgmax .*class D"):
+            check_combination(self.policy, Rejection(), **sampled)
+        check_combination(self.policy, Coupled(), **sampled)
 
     def test_allowed_with_deterministic_drafts(self):
         policy = RetrospectiveArgmax(depth=4, estimator="top1")
         assert policy.lossless_class is LosslessClass.SAMPLED
         check_policy(policy, NgramDrafter(), cost_available=True)
+        check_combination(policy, Rejection(), deterministic_drafter=True, all_greedy=False)
 
     def test_an_estimator_of_the_past_makes_it_class_a(self):
         assert RetrospectiveArgmax(depth=4, estimator="request_ema").lossless_class is LosslessClass.FIXED

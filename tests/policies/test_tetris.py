@@ -10,6 +10,7 @@ import torch
 
 from dspark.drafters import NgramDrafter
 from dspark.policies import check_policy
+from dspark.verification import Coupled, Rejection, check_combination
 from dspark.policies.search import reference
 from dspark.policies.tetris import Tetris
 from dspark.types import Draft, LosslessClass, Signal
@@ -82,10 +83,10 @@ def test_two_requests_for_one_place_are_biased(step_context):
 def test_class_d_is_refused_for_samples_and_allowed_elsewhere():
     policy = Tetris(depth=3)
     assert policy.lossless_class is LosslessClass.SAMPLED
-    sampled = type("Sampled", (), {"signals": frozenset(Signal), "deterministic": False})
-    with pytest.raises(ValueError, match="policy tetris .*class D"):
-        check_policy(policy, sampled, cost_available=False)
-    check_policy(policy, sampled, cost_available=False, any_length_exact=True)
+    sampled = {"deterministic_drafter": False, "all_greedy": False}
+    with pytest.raises(ValueError, match="policy Tetris .*class D"):
+        check_combination(policy, Rejection(), **sampled)
+    check_combination(policy, Coupled(), **sampled)
     check_policy(policy, NgramDrafter(), cost_available=False)
 
 

@@ -96,7 +96,7 @@ def perturb(
     Raises:
         ValueError: policy and drafter do not fit together.
     """
-    check_policy(policy, _Watching, cost_available=True, any_length_exact=True)
+    check_policy(policy, _Watching, cost_available=True)
     seen = _record(policy, target, model, cost=cost, num_steps=num_steps, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     chosen = _choose(policy, seen, num_redraws, generator)
