@@ -70,7 +70,8 @@ def install_fused_projections(model: nn.Module, thresholds: RowThresholds) -> No
     for parent in list(model.modules()):
         children = dict(parent.named_children())
         for names in GROUPS:
-            linears = [children[name] for name in names if type(children.get(name)) is nn.Linear]
+            found = (children.get(name) for name in names)
+            linears = [child for child in found if isinstance(child, nn.Linear) and type(child) is nn.Linear]
             if len(linears) == len(names) and len({(li.in_features, li.bias is None) for li in linears}) == 1:
                 shared = _Shared(linears, thresholds)
                 for part, (name, linear) in enumerate(zip(names, linears, strict=True)):

@@ -60,7 +60,6 @@ class RowLinear(nn.Module):
             return F.linear(x, self.weight, self.bias)
         return transposed_linear(x, self.weight, self.bias)
 
-
     def shares(self, x: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
         """The output split along its last axis, each share [..., size] contiguous."""
         rows = x.numel() // self.in_features

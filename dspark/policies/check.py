@@ -16,6 +16,7 @@ class SignalSource(Protocol):
     """What the check asks of a drafter; a ``dspark.drafters.base.Drafter`` is one, and so is its class."""
 
     signals: frozenset[Signal]
+    deterministic: bool
 
 
 def check_policy(policy: Policy, drafter: SignalSource | None, *, cost_available: bool) -> None:

@@ -30,13 +30,15 @@ class FullDepth(Policy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learner(FullDepth):
-    """Class A with a memory: as deep as the row's last accepted length allows, one step deep at first."""
+    """Class A with a memory: ``start`` tokens, and as many more as the row's last step accepted."""
+
+    start: int = 1
 
     def init(self, num_slots):
         return torch.zeros(num_slots, dtype=torch.int64)
 
     def plan(self, ctx, state):
-        return (1 + torch.where(ctx.is_new, 0, state[ctx.slots])).clamp(max=self.depth)
+        return (self.start + torch.where(ctx.is_new, 0, state[ctx.slots])).clamp(max=self.depth)
 
     def observe(self, ctx, verdict, state):
         return state.scatter(0, ctx.slots, verdict.accepted)

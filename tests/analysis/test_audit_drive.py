@@ -197,7 +197,7 @@ class TestContextAndVerdict:
 
     @pytest.mark.parametrize("name", ["rejection", "coupled"])
     def test_divergence_is_the_verifications(self, name: str) -> None:
-        world = random_world(Shape(num_requests=2, vocab_size=3, horizon=3), 0)
+        world = random_world(Shape(num_requests=2, vocab_size=3, horizon=4), 0)
         policy = _noting(depth=2)
         drive = Drive(policy, world, EXACT_RULES[name])
         next(iter(drive.step(drive.begin(), lambda chances: every(chances)[:1])))

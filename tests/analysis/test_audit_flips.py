@@ -60,7 +60,7 @@ class TestFlips:
 
 class TestHunt:
     def test_it_finds_the_bias_of_appendix_a_by_itself(self) -> None:
-        caught = hunt(RetrospectiveArgmax(depth=7), tries=60, seed=0, autoregressive=[False])
+        caught = hunt(RetrospectiveArgmax(depth=7), tries=120, seed=0, autoregressive=[False])
         assert caught
         assert max(output_law(RetrospectiveArgmax(depth=7), world, REJECTION).bias for world in caught) > 0
 

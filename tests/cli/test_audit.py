@@ -62,7 +62,7 @@ class TestPublishedCases:
             assert "which does no harm here" in result.out
 
     def test_the_bias_of_appendix_a_is_found_without_it(self, dspark: Callable[..., Result]) -> None:
-        more = ("audit.case=random", "audit.num_random=0", "audit.num_hunted=60")
+        more = ("audit.case=random", "audit.num_random=0", "audit.num_hunted=120")
         result = dspark("audit", "policy=retrospective_argmax", *QUICK, *more)
         assert result.code == 1
         assert "counterexample (hunt " in result.out

@@ -60,7 +60,9 @@ def test_fused_projections_equal_their_own_and_hold_the_weights_once(rows, bias)
     install_fused_projections(block, RowThresholds(transposed_up_to=8))
     assert isinstance(block.q_proj, FusedPart)
     assert isinstance(block.o_proj, nn.Linear)
-    storages = {getattr(block, name).weight.untyped_storage().data_ptr() for name in ("q_proj", "k_proj", "v_proj")}
+    storages = {
+        getattr(block, name).weight.untyped_storage().data_ptr() for name in ("q_proj", "k_proj", "v_proj")
+    }
     assert len(storages) == 1
     for seed in range(2):
         x = torch.randn(1, rows, 24, generator=torch.Generator().manual_seed(seed))

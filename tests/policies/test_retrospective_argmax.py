@@ -11,10 +11,10 @@ import torch
 from dspark.cost.step_table import StepTable
 from dspark.drafters import NgramDrafter
 from dspark.policies import check_policy
-from dspark.verification import Coupled, Rejection, check_combination
 from dspark.policies.retrospective_argmax import RetrospectiveArgmax
 from dspark.policies.search import reference
 from dspark.types import Draft, LosslessClass, Signal
+from dspark.verification import Coupled, Rejection, check_combination
 from tests.policies.listed_cost import ListedCost
 from tests.policies.one_row_law import completed, output_law, random_curve, random_tables
 from tests.policies.random_batches import random_batches

@@ -11,8 +11,9 @@ import yaml
 from dspark.config.build import build_policy
 from dspark.config.paths import config_dir
 from dspark.config.schema import component
-from dspark.policies import Confidence, check_policy
+from dspark.policies import Confidence
 from dspark.types import Draft, LosslessClass, Signal
+from dspark.verification import Rejection, check_combination
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +28,8 @@ def test_it_is_the_confidence_policy_by_the_drawn_token(policy):
 
 
 def test_it_is_refused_for_a_drafter_that_samples(policy):
-    sampled = type("Sampled", (), {"signals": frozenset(Signal), "deterministic": False})
     with pytest.raises(ValueError, match="class D"):
-        check_policy(policy, sampled, cost_available=False)
+        check_combination(policy, Rejection(), deterministic_drafter=False, all_greedy=False)
 
 
 def test_its_output_leans_to_likely_tokens(policy, step_context):

@@ -10,10 +10,10 @@ import torch
 
 from dspark.drafters import NgramDrafter
 from dspark.policies import check_policy
-from dspark.verification import Coupled, Rejection, check_combination
 from dspark.policies.search import reference
 from dspark.policies.tetris import Tetris
 from dspark.types import Draft, LosslessClass, Signal
+from dspark.verification import Coupled, Rejection, check_combination
 from tests.policies.random_batches import random_batches
 from tests.policies.timed import fastest_s
 

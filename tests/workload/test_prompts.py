@@ -213,7 +213,8 @@ class TestEncoding:
         tokenizer = _tokenizer(None)
         assert [len(ids) for ids in encode_prompts([short], tokenizer, max_context=11)] == [10]
         with pytest.raises(
-            ValueError, match=r"^prompt 'long' has 11 tokens and leaves no room in the target's context of 11: "
+            ValueError,
+            match=r"^prompt 'long' has 11 tokens and leaves no room in the target's context of 11: ",
         ):
             encode_prompts([short, long], tokenizer, max_context=11)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from fractions import Fraction
 from itertools import product
@@ -16,8 +16,6 @@ from dspark.analysis.audit.drive import Drive, Situation
 from dspark.analysis.audit.tables import total_variation
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from dspark.analysis.audit.rules import ExactRule
     from dspark.analysis.audit.tables import Joint, Path
     from dspark.analysis.audit.world import World
@@ -75,7 +73,10 @@ def output_law(policy: Policy, world: World, rule: ExactRule) -> OutputLaw:
                 following[key] = met, so_far + weight * share
         present = following
     rows = [world.target_joint(rule, row) for row in range(len(world.requests))]
-    target = {outputs: prod(map(dict.__getitem__, rows, outputs)) for outputs in product(*rows)}
+    target: dict[Outputs, Fraction] = {
+        outputs: prod((law[output] for law, output in zip(rows, outputs, strict=True)), start=Fraction(1))
+        for outputs in product(*rows)
+    }
     return OutputLaw(joint=joint, target=target, visited=tuple(visited))
 
 
@@ -124,23 +125,26 @@ def _key(situation: Situation) -> Hashable:
 
 
 def fingerprint(state: Any) -> Hashable:
-    """Equal for equal states, whatever a policy keeps; an object of unknown kind equals only itself."""
+    """Equal for equal states, whatever a policy keeps; what cannot be hashed equals only itself."""
     if isinstance(state, Tensor):
         return tuple(state.shape), state.dtype, state.contiguous().numpy().tobytes()
     if is_dataclass(state) and not isinstance(state, type):
-        parts = [fingerprint(getattr(state, field.name)) for field in fields(state)]
-        return type(state), tuple(parts)
+        return type(state), tuple(fingerprint(getattr(state, field.name)) for field in fields(state))
     if isinstance(state, Mapping):
         return tuple((key, fingerprint(value)) for key, value in state.items())
-    if isinstance(state, str | bytes | int | float | bool | None):
-        return type(state), state
-    if isinstance(state, Sequence):
+    if isinstance(state, Sequence) and not isinstance(state, str | bytes):
         return tuple(fingerprint(item) for item in state)
-    return id(state), _Kept(state)
+    return (type(state), state) if isinstance(state, Hashable) else _Itself(state)
 
 
-@dataclass(frozen=True, eq=False)
-class _Kept:
-    """Keeps an object alive, so that its id stays its own."""
+class _Itself:
+    """An object that equals only itself, kept alive so that nothing else takes its place."""
 
-    value: Any
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and self._value is other._value
+
+    def __hash__(self) -> int:
+        return id(self._value)

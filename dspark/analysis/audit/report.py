@@ -151,7 +151,7 @@ def _flips(audit: Audit) -> str:
 
 
 def _bias(bias: Fraction) -> str:
-    return "0" if bias == 0 else f"{float(bias):.4f}"
+    return "0" if bias == 0 else number(bias)
 
 
 def _law(masses: Masses) -> str:

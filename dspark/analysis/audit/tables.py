@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 Path = tuple[int, ...]
 Law = tuple[Fraction, ...]
@@ -75,6 +75,6 @@ def target_joint(target: Table, length: int) -> Joint:
     return complete((), Fraction(1), target, length)
 
 
-def total_variation(a: Mapping[Hashable, Fraction], b: Mapping[Hashable, Fraction]) -> Fraction:
+def total_variation(a: Mapping[Any, Fraction], b: Mapping[Any, Fraction]) -> Fraction:
     """Half the summed distance of two laws: the largest difference in the probability of any event."""
     return sum((abs(a.get(key, Fraction(0)) - b.get(key, Fraction(0))) for key in {*a, *b}), Fraction(0)) / 2

@@ -96,7 +96,7 @@ def perturb(
     Raises:
         ValueError: policy and drafter do not fit together.
     """
-    check_policy(policy, _Watching, cost_available=True)
+    check_policy(policy, _Watching(model), cost_available=True)
     seen = _record(policy, target, model, cost=cost, num_steps=num_steps, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     chosen = _choose(policy, seen, num_redraws, generator)
@@ -125,11 +125,11 @@ def _record(
         engine.add(request)
     seen = []
     for _ in range(num_steps):
-        watched.last = None
         engine.step()
-        if watched.last is not None:
+        last = watched.taken()
+        if last is not None:
             assert drafter.committed is not None, "a draft without a drafter's input"
-            ctx, draft, state = watched.last
+            ctx, draft, state = last
             seen.append(_Seen(ctx=ctx, state=state, committed=drafter.committed, draft=draft))
     return seen
 
@@ -316,7 +316,12 @@ class _Watched(Policy):
 
     def __init__(self, policy: Policy) -> None:
         self._inner = policy
-        self.last: tuple[StepContext, Draft, State] | None = None
+        self._last: tuple[StepContext, Draft, State] | None = None
+
+    def taken(self) -> tuple[StepContext, Draft, State] | None:
+        """What ``trim`` was asked since this was called last, if it was."""
+        last, self._last = self._last, None
+        return last
 
     @property
     def lossless_class(self) -> LosslessClass:
@@ -347,7 +352,7 @@ class _Watched(Policy):
 
     def trim(self, ctx: StepContext, draft: Draft, state: State) -> Tensor:
         """The policy's."""
-        self.last = ctx, draft, state
+        self._last = ctx, draft, state
         return self._inner.trim(ctx, draft, state)
 
     def observe(self, ctx: StepContext, verdict: Verdict, state: State) -> State:

@@ -6,8 +6,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dspark.analysis.audit.flips import Flip
     from dspark.analysis.audit.output_law import OutputLaw
     from dspark.analysis.audit.tables import Joint, Path
@@ -20,14 +18,10 @@ def name(token: int) -> str:
 
 
 def number(mass: Fraction) -> str:
-    """A probability to four digits, at least two of them shown."""
-    shown = f"{float(mass):.4f}".rstrip("0")
-    return shown.ljust(4, "0")
-
-
-def masses(law: Sequence[Fraction]) -> str:
-    """A law of one token: ``A 0.85, B 0.15``."""
-    return ", ".join(f"{name(token)} {number(mass)}" for token, mass in enumerate(law))
+    """A probability to four digits, at least two of them shown; a smaller one to two significant digits."""
+    if 0 < mass < Fraction(1, 10_000):
+        return f"{float(mass):.2g}"
+    return f"{float(mass):.4f}".rstrip("0").ljust(4, "0")
 
 
 def counterexample(world: World, law: OutputLaw, flip: Flip | None) -> str:
