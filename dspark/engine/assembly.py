@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from dspark.models.base import PassRow
-from dspark.types import RowRecord, StepContext
+from dspark.types import RowRecord, StepContext, StepRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Rows
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from dspark.cost.base import CostModel
+    from dspark.engine.clock import StepTimer
     from dspark.engine.scheduler import Batch
     from dspark.engine.sequence import Sequence
-    from dspark.types import Draft, Verdict
+    from dspark.types import Draft, TokenChunk, Verdict
 
 NO_CAP = 1 << 30
 """Stands for "no per-request cap on depth" in integer tensors."""
@@ -123,4 +125,36 @@ def row_records(
             context=contexts[i],
         )
         for i, s in enumerate(batch.decode)
+    )
+
+
+def idle_record(step: int, chunks: tuple[TokenChunk, ...], timer: StepTimer) -> StepRecord:
+    """The record of a step without a pass."""
+    return StepRecord(
+        step=step,
+        rows=(),
+        num_prefill_rows=0,
+        num_prefill_tokens=0,
+        num_pass_tokens=0,
+        context_tokens=0,
+        chunks=chunks,
+        wall_s=timer.elapsed_s,
+        time_split_s=timer.split_s(),
+    )
+
+
+def verified_tokens(draft: Draft | None, lengths: Tensor, num_rows: int) -> list[list[int]]:
+    """For each decode row, the draft tokens that the target will see."""
+    if draft is None:
+        return [[] for _ in range(num_rows)]
+    return [tokens[:count] for tokens, count in zip(draft.tokens.tolist(), lengths.tolist(), strict=True)]
+
+
+def decode_part(verdict: Verdict, num_rows: int) -> Verdict:
+    """The verdict of the first ``num_rows`` rows: the decode rows."""
+    return replace(
+        verdict,
+        verify_lengths=verdict.verify_lengths[:num_rows],
+        accepted=verdict.accepted[:num_rows],
+        next_token=verdict.next_token[:num_rows],
     )

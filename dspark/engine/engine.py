@@ -10,18 +10,21 @@ import torch
 from dspark.drafters.base import DraftBatch
 from dspark.engine.assembly import (
     check_depths,
+    decode_part,
+    idle_record,
     pass_rows,
     row_records,
     step_context,
     usable_depth,
+    verified_tokens,
 )
+from dspark.engine.checks import check_parts, check_sampling
 from dspark.engine.clock import Clock, StepTimer, WallClock
 from dspark.engine.requests import Prompt, RequestFactory, sampled_row
 from dspark.engine.scheduler import Scheduler
-from dspark.policies.check import check_policy
 from dspark.policies.fixed import Fixed
 from dspark.types import Completion, FinishReason, SamplingParams, Signal, StepRecord, TokenChunk
-from dspark.verification import Rejection, check_combination
+from dspark.verification import Rejection
 from dspark.verification.divergence import divergence
 
 if TYPE_CHECKING:
@@ -80,21 +83,9 @@ class Engine:
             raise ValueError(
                 f"max_batch_size and prefill_chunk must be >= 1, got {max_batch_size} and {prefill_chunk}"
             )
-        check_policy(policy, drafter, cost_available=cost is not None)
-        if drafter is not None and drafter.vocab_size not in (None, target.vocab_size):
-            raise ValueError(
-                f"drafter and target must share a vocabulary, got {drafter.vocab_size} and "
-                f"{target.vocab_size} entries; use a drafter of the target's family"
-            )
         self.target, self.drafter, self.policy = target, drafter, policy
         self.verification = verification or Rejection()
-        self.verification.check_depth(policy.max_depth)
-        missing = ", ".join(sorted(self.verification.needs - (drafter.signals if drafter else frozenset())))
-        if missing and policy.max_depth > 0:
-            raise ValueError(
-                f"verification {self.verification.name} needs the signal {missing}, which the drafter does "
-                "not give; use another drafter, or give the rule its own rates"
-            )
+        check_parts(target, drafter, policy, self.verification, cost)
         self.max_batch_size, self.cost = max_batch_size, cost
         self.clock = clock or WallClock(target.device)
         self.completions: dict[str, Completion] = {}
@@ -105,8 +96,6 @@ class Engine:
         self._step = 0
         self._row_tokens = 0  # room that the requests of a run are known to need
         self._chunks: list[TokenChunk] = []  # of requests that ended between steps
-
-    # ---- requests ----------------------------------------------------------------------------
 
     @property
     def has_work(self) -> bool:
@@ -134,14 +123,7 @@ class Engine:
             raise ValueError(
                 f"request ids must be unique, got {request_id!r} twice; give each request its own id"
             )
-        deterministic = self.drafter is None or self.drafter.deterministic
-        self.verification.check_params(request.params)
-        check_combination(
-            self.policy,
-            self.verification,
-            deterministic_drafter=deterministic,
-            all_greedy=request.params.temperature == 0,
-        )
+        check_sampling(request.params, self.drafter, self.policy, self.verification)
         self.requests.check(request)
 
     def cancel(self, request_id: str) -> None:
@@ -160,8 +142,6 @@ class Engine:
         else:
             self._leave(sequence)
         self._chunks.append(self._finish(sequence, ()))
-
-    # ---- one step ----------------------------------------------------------------------------
 
     @torch.inference_mode()
     def step(self) -> StepRecord:
@@ -186,7 +166,7 @@ class Engine:
         timer.lap("draft")
         lengths = self._trim(ctx, draft)
         timer.lap("policy")
-        tokens = _verified_tokens(draft, lengths, len(batch.decode))
+        tokens = verified_tokens(draft, lengths, len(batch.decode))
         rows = pass_rows(batch, tokens)
         timer.lap("rest")
         logits = self._forward(rows)
@@ -195,7 +175,7 @@ class Engine:
         verdict = self.verification.verify(sampled, draft, verify_lengths, logits)
         timer.lap("verify")
         decode_verdict = replace(
-            _head(verdict, len(batch.decode)),
+            decode_part(verdict, len(batch.decode)),
             step_time_s=timer.elapsed_s,
             draft=draft,
             divergence=self._divergence(sampled[: len(batch.decode)], draft, lengths, logits),
@@ -225,17 +205,7 @@ class Engine:
         """A step without a pass: nobody runs, only chunks of cancelled requests are handed out."""
         chunks, self._chunks = tuple(self._chunks), []
         timer.lap("rest")
-        return StepRecord(
-            step=self._step,
-            rows=(),
-            num_prefill_rows=0,
-            num_prefill_tokens=0,
-            num_pass_tokens=0,
-            context_tokens=0,
-            chunks=chunks,
-            wall_s=timer.elapsed_s,
-            time_split_s=timer.split_s(),
-        )
+        return idle_record(self._step, chunks, timer)
 
     def _admit(self) -> None:
         """Give waiting requests their slots, growing an idle cache to what they need."""
@@ -353,8 +323,6 @@ class Engine:
         self.completions[completion.request_id] = completion
         return TokenChunk(request_id=completion.request_id, token_ids=new, completion=completion)
 
-    # ---- the ways to drive it ----------------------------------------------------------------
-
     def run(self, requests: Iterable[Request]) -> Iterator[StepRecord]:
         """Step until all requests have ended; each is queued once its ``arrival_s`` has come.
 
@@ -425,20 +393,3 @@ class Engine:
         ended = [chunk.completion for chunk in self.stream(prompts, params) if chunk.completion is not None]
         by_id = {completion.request_id: completion for completion in ended}
         return [by_id[str(i)] for i in range(len(prompts))]
-
-
-def _verified_tokens(draft: Draft | None, lengths: Tensor, num_rows: int) -> list[list[int]]:
-    """For each decode row, the draft tokens that the target will see."""
-    if draft is None:
-        return [[] for _ in range(num_rows)]
-    return [tokens[:count] for tokens, count in zip(draft.tokens.tolist(), lengths.tolist(), strict=True)]
-
-
-def _head(verdict: Verdict, num_rows: int) -> Verdict:
-    """The verdict of the first ``num_rows`` rows: the decode rows."""
-    return replace(
-        verdict,
-        verify_lengths=verdict.verify_lengths[:num_rows],
-        accepted=verdict.accepted[:num_rows],
-        next_token=verdict.next_token[:num_rows],
-    )

@@ -277,7 +277,7 @@ class TestRefusals:
 
     def test_a_rule_whose_signal_the_drafter_lacks(self, target):
         with pytest.raises(ValueError, match="verification synthetic needs the signal confidence"):
-            Engine(target, NgramDrafter(), Fixed(depth=2), verification=SyntheticAcceptance())
+            Engine(target, DraftModelDrafter(target), Fixed(depth=2), verification=SyntheticAcceptance())
 
     def test_depth_without_a_drafter(self, target):
         with pytest.raises(ValueError, match="drafts up to 2 tokens"):
