@@ -17,6 +17,7 @@ from dspark.models.sources import resolve_source
 from dspark.models.target import load_target
 from dspark.workload.prompts import PromptSpec, encode_prompts, load_prompts
 from experiments.bench import contenders as sides
+from experiments.bench import policies
 from experiments.bench.measure import Measurement, machine, measure
 from experiments.bench.ratios import Ratio, ratios
 
@@ -46,17 +47,20 @@ def main(argv: list[str] | None = None) -> int:
         )
     rows = ratios(measurements)
     _show(console, measurements, rows)
+    decisions = policies.policy_times()
+    policies.show(console, decisions)
     report = {
         "schema": 1,
         "machine": machine() | {"dtype": "float32", "target": options.target},
         "settings": {"new_tokens": options.new_tokens, "repeats": options.repeats},
         "measurements": [asdict(m) for m in measurements],
         "ratios": [asdict(r) | {"passed": r.passed} for r in rows],
+        "policies": [asdict(d) | {"passed": d.passed} for d in decisions],
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(report, indent=1))
     console.print(f"written to {options.out}")
-    return 0 if all(r.passed for r in rows) else 1
+    return 0 if all(row.passed for row in (*rows, *decisions)) else 1
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:

@@ -37,14 +37,9 @@ def test_help_of_a_command_lists_groups_options_and_settings(
 ) -> None:
     result = dspark(command, "--help")
     assert result.code == 0
-    for shown in (
-        "ngram",
-        "smollm2",
-        "rejection",
-        "sampling.max_new_tokens",
-        "resume=true",
-        f"dspark {command} ",
-    ):
+    # an audit generates no text for its own sake, and nothing in it is worth going on with
+    settings = ("audit.case",) if command == "audit" else ("sampling.max_new_tokens", "resume=true")
+    for shown in ("ngram", "smollm2", "rejection", f"dspark {command} ", *settings):
         assert shown in result.out
 
 

@@ -24,6 +24,7 @@ from dspark.policies.base import Policy
 from dspark.policies.check import check_policy
 from dspark.types import Draft, LosslessClass, SamplingParams, Signal
 from dspark.verification import Coupled, Rejection
+from dspark.workload.prompts import PromptSpec, encode_prompts, load_prompts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
     from dspark.types import StepContext, Verdict
 
 NUM_ROWS = 3
-PROMPT_TOKENS = 12
-SAMPLED = SamplingParams(temperature=1.0, max_new_tokens=64, ignore_eos=True)
+MAX_REQUESTS = 60  # there are as many built-in prompts
+PROMPT_TOKENS = 24
+SAMPLED = SamplingParams(temperature=1.0, max_new_tokens=48, ignore_eos=True, max_depth=8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,7 @@ def perturb(
         target: verifies.
         model: drafts.
         cost: for policies that need one.
-        num_steps: steps of the engine, with prompts of random tokens.
+        num_steps: steps of the engine, on the beginnings of the built-in prompts.
         num_redraws: positions drawn again, at most; spread over the steps.
         seed: of prompts, requests and redraws.
 
@@ -119,9 +121,9 @@ def _record(
     engine = Engine(
         target, drafter, watched, verification=rule, max_batch_size=NUM_ROWS, cost=cost, seed=seed
     )
-    generator = torch.Generator().manual_seed(seed)
-    prompts = torch.randint(min(target.vocab_size, 256), (num_steps, PROMPT_TOKENS), generator=generator)
-    for request in engine.requests.make(prompts.tolist(), SAMPLED):
+    texts = load_prompts(PromptSpec(num_requests=min(num_steps, MAX_REQUESTS)))
+    prompts = [ids[:PROMPT_TOKENS] for ids in encode_prompts(texts, target.tokenizer)]
+    for request in engine.requests.make(prompts, SAMPLED):
         engine.add(request)
     seen = []
     for _ in range(num_steps):
