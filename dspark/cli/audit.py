@@ -54,7 +54,7 @@ def _job(invocation: Invocation, *, audits: list[Audit], is_sweep: bool) -> int:
     exact_rule(build.build_verification(config.verification))
     found = _examined(config, policies)
     audits += found
-    _write(invocation, found)
+    _write(invocation, config, found)
     if not is_sweep:
         _show(invocation, config, found)
     return EXIT_BIASED if any(audit.is_biased for audit in found) else 0
@@ -158,7 +158,7 @@ def _perturbation(config: AuditCommand, folder: Path) -> Callable[[Policy], Trac
     )
 
 
-def _write(invocation: Invocation, audits: Sequence[Audit]) -> None:
+def _write(invocation: Invocation, config: AuditCommand, audits: Sequence[Audit]) -> None:
     """``provenance.json``, ``summary.json`` with a row a policy, ``audit.json`` with every world."""
     import torch
 
@@ -168,7 +168,12 @@ def _write(invocation: Invocation, audits: Sequence[Audit]) -> None:
 
     path = invocation.run_dir
     path.mkdir(parents=True, exist_ok=True)
-    origin = provenance(invocation, device=torch.device("cpu"), num_threads=torch.get_num_threads())
+    device = torch.device("cpu")  # of toy worlds
+    if any(audit.traces is not None for audit in audits):
+        from dspark.models.target import resolve_device
+
+        device = resolve_device(config.target.device)
+    origin = provenance(invocation, device=device, num_threads=torch.get_num_threads())
     write_json(path / "provenance.json", {"schema": 1, **origin})
     told = {"command": command_line(invocation), "complete": True}
     write_json(

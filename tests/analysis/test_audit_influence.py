@@ -106,7 +106,7 @@ class TestPerturbation:
         target, model = models
         result = perturb(policy, target, model, cost=trace_cost(0), num_steps=10, num_redraws=80, seed=0)
         assert result.num_steps >= 8
-        assert result.num_decisions == 80
+        assert 40 <= result.num_decisions <= 80
         return result.flips
 
     @pytest.mark.parametrize(

@@ -8,37 +8,33 @@ what it would verify: the answer about position k must be the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from dspark.analysis.audit.decide import Facts, Step, decided, with_another_token
-from dspark.drafters.base import DraftBatch, Drafter, Proceed
-from dspark.drafters.draft_model import DraftModelDrafter
-from dspark.drafters.signals import LogitSignals
+from dspark.analysis.audit.redraft import Begun, completed
+from dspark.analysis.audit.watching import WatchedDrafter, WatchedPolicy
 from dspark.engine.assembly import usable_depth
 from dspark.engine.engine import Engine
-from dspark.models.base import PassRow
-from dspark.policies.base import Policy
 from dspark.policies.check import check_policy
-from dspark.types import Draft, LosslessClass, SamplingParams, Signal
+from dspark.types import LosslessClass, SamplingParams
 from dspark.verification import Coupled, Rejection
 from dspark.workload.prompts import PromptSpec, encode_prompts, load_prompts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor
 
     from dspark.cost.base import CostModel
     from dspark.models.base import Target
     from dspark.models.target import HFTarget
-    from dspark.policies.base import State
-    from dspark.types import StepContext, Verdict
+    from dspark.policies.base import Policy, State
+    from dspark.types import Draft, StepContext
 
 NUM_ROWS = 3
-MAX_REQUESTS = 60  # there are as many built-in prompts
 PROMPT_TOKENS = 24
 SAMPLED = SamplingParams(temperature=1.0, max_new_tokens=48, ignore_eos=True, max_depth=8)
 
@@ -98,7 +94,7 @@ def perturb(
     Raises:
         ValueError: policy and drafter do not fit together.
     """
-    check_policy(policy, _Watching(model), cost_available=True)
+    check_policy(policy, WatchedDrafter(model), cost_available=True)
     seen = _record(policy, target, model, cost=cost, num_steps=num_steps, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     chosen = _choose(policy, seen, num_redraws, generator)
@@ -115,14 +111,15 @@ def _record(
     policy: Policy, target: HFTarget, model: Target, *, cost: CostModel, num_steps: int, seed: int
 ) -> list[_Seen]:
     """The steps of a run in which something was drafted."""
-    watched, drafter = _Watched(policy), _Watching(model)
+    watched, drafter = WatchedPolicy(policy), WatchedDrafter(model)
     # the engine refuses class D under rejection sampling; what is verified is decided alike under both
     rule = Coupled() if policy.lossless_class is LosslessClass.SAMPLED else Rejection()
     engine = Engine(
         target, drafter, watched, verification=rule, max_batch_size=NUM_ROWS, cost=cost, seed=seed
     )
-    texts = load_prompts(PromptSpec(num_requests=min(num_steps, MAX_REQUESTS)))
-    prompts = [ids[:PROMPT_TOKENS] for ids in encode_prompts(texts, target.tokenizer)]
+    # plain text, because a template's own words would take most of so short a beginning
+    texts = encode_prompts(load_prompts(PromptSpec())[:num_steps], target.tokenizer, chat_template=False)
+    prompts = [ids[:PROMPT_TOKENS] for ids in texts]
     for request in engine.requests.make(prompts, SAMPLED):
         engine.add(request)
     seen = []
@@ -139,12 +136,16 @@ def _record(
 def _choose(
     policy: Policy, seen: Sequence[_Seen], count: int, generator: torch.Generator
 ) -> dict[int, list[tuple[int, int]]]:
-    """Places (row, k) by step: first those where a verified draft ends, which most rules decide at."""
+    """Places (row, k) by step: first those where a verified draft ends, which most rules decide at.
+
+    Every place follows recorded tokens only, which is what stays fixed.
+    """
     edges, others = [], []
     for number, step in enumerate(seen):
         verified = policy.trim(step.ctx, step.draft, step.state).tolist()
-        for row, depth in enumerate(_allowed(policy, step).tolist()):
-            for k in range(depth):
+        reach = torch.minimum(_allowed(policy, step), step.draft.lengths + 1).tolist()
+        for row, num_places in enumerate(reach):
+            for k in range(num_places):
                 (edges if k in (verified[row] - 1, verified[row]) else others).append((number, row, k))
     chosen: dict[int, list[tuple[int, int]]] = {}
     for places in (edges, others):
@@ -170,12 +171,12 @@ def _redraw(
     """Flips among the places (row, k) of one step; k drafts precede the position."""
     step = Step(ctx=seen.ctx, state=seen.state, allowed=_allowed(policy, seen), autoregressive=True)
     num_rows = len(seen.committed)
-    drafts = [tokens[:n] for tokens, n in zip(seen.draft.tokens.tolist(), seen.draft.lengths, strict=True)]
-    begun = [_Begun(committed=seen.committed[row], drafts=drafts[row]) for row in range(num_rows)]
-    begun += [_Begun(committed=seen.committed[row], drafts=drafts[row][:k]) for row, k in places]
-    facts = _complete(
-        model, begun, int(step.allowed.max()), policy.needs, generator, with_q=seen.draft.q is not None
-    )
+    drafted = zip(seen.draft.tokens.tolist(), seen.draft.lengths.tolist(), strict=True)
+    drafts = [tokens[:length] for tokens, length in drafted]
+    begun = [Begun(committed=seen.committed[row], drafts=drafts[row]) for row in range(num_rows)]
+    begun += [Begun(committed=seen.committed[row], drafts=drafts[row][:k]) for row, k in places]
+    width, with_q = int(step.allowed.max()), seen.draft.q is not None
+    facts = completed(model, begun, width, policy.needs, generator, with_q=with_q)
     original = _rows(facts, list(range(num_rows)))
     _, before = decided(policy, step, original)
     flips = []
@@ -196,66 +197,6 @@ def _redraw(
     return flips
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Begun:
-    """A row's draft in the making."""
-
-    committed: list[int]
-    drafts: list[int]
-
-
-def _complete(
-    model: Target,
-    begun: Sequence[_Begun],
-    width: int,
-    needs: frozenset[Signal],
-    generator: torch.Generator,
-    *,
-    with_q: bool,
-) -> Facts:
-    """The drafts completed to ``width`` tokens by the model's own law, with everything said about them."""
-    cache = model.new_cache(len(begun), max(len(row.committed) for row in begun) + width)
-    passes = [
-        PassRow(slot=i, start=0, token_ids=[*row.committed, *row.drafts], num_logits=len(row.drafts) + 1)
-        for i, row in enumerate(begun)
-    ]
-    drafts = [list(row.drafts) for row in begun]
-    logits: list[list[Tensor]] = [[] for _ in begun]
-    while passes:
-        for row in passes:
-            cache.reserve(row.slot, row.start + len(row.token_ids))
-        found = iter(model.forward(passes, cache).float().cpu())
-        for row in passes:
-            logits[row.slot] += [next(found) for _ in range(row.num_logits)]
-        passes = [
-            _next_pass(i, row, drafts[i], logits[i][-1], generator)
-            for i, row in enumerate(begun)
-            if len(drafts[i]) < width
-        ]
-    return _facts(
-        torch.tensor(drafts), torch.stack([torch.stack(row[:width]) for row in logits]), needs, with_q
-    )
-
-
-def _next_pass(
-    slot: int, row: _Begun, drafts: list[int], logits: Tensor, generator: torch.Generator
-) -> PassRow:
-    """Draws the row's next token, which joins ``drafts``; the pass that takes it in."""
-    start = len(row.committed) + len(drafts)
-    drafts.append(int(torch.multinomial(logits.softmax(-1), 1, generator=generator)))
-    return PassRow(slot=slot, start=start, token_ids=drafts[-1:], num_logits=1)
-
-
-def _facts(tokens: Tensor, logits: Tensor, needs: frozenset[Signal], with_q: bool) -> Facts:
-    """What the drafter says about tokens [n, K] that it drew from logits [n, K, V]."""
-    num_rows, width = tokens.shape
-    signals = LogitSignals(num_rows, width, _read_for(needs), logits.device)
-    for k in range(width):
-        signals.record(torch.arange(num_rows), k + 1, logits[:, k], tokens[:, k])
-    q = logits.softmax(-1) if with_q else None
-    return Facts(tokens=tokens, q=q, signals=_with_confidence(signals.all(), needs))
-
-
 def _rows(facts: Facts, index: list[int]) -> Facts:
     """The facts of some rows."""
     return Facts(
@@ -263,100 +204,3 @@ def _rows(facts: Facts, index: list[int]) -> Facts:
         q=None if facts.q is None else facts.q[index],
         signals={name: values[index] for name, values in facts.signals.items()},
     )
-
-
-def _read_for(needs: frozenset[Signal]) -> frozenset[Signal]:
-    """Signals to ask of a draft model, which has no confidence head."""
-    top1 = {Signal.TOP1_PROBABILITY} if Signal.CONFIDENCE in needs else set()
-    return (needs & DraftModelDrafter.signals) | top1
-
-
-def _with_confidence(signals: Mapping[Signal, Tensor], needs: frozenset[Signal]) -> dict[Signal, Tensor]:
-    """The signals in need; the largest probability of q stands in for a confidence head."""
-    found = {name: values for name, values in signals.items() if name in needs}
-    if Signal.CONFIDENCE in needs:
-        found[Signal.CONFIDENCE] = signals[Signal.TOP1_PROBABILITY]
-    return found
-
-
-class _Watching(Drafter):
-    """A draft model with a stand-in confidence head, whose last input can be read."""
-
-    signals = DraftModelDrafter.signals | {Signal.CONFIDENCE}
-    deterministic = False
-    autoregressive = True
-
-    def __init__(self, model: Target) -> None:
-        self._inner = DraftModelDrafter(model)
-        self.vocab_size, self.max_context = model.vocab_size, model.max_context
-        self.committed: list[list[int]] | None = None
-
-    def open(self, num_slots: int, max_depth: int, max_context: int) -> None:
-        """As the draft model does."""
-        self._inner.open(num_slots, max_depth, max_context)
-
-    def release(self, slot: int) -> None:
-        """As the draft model does."""
-        self._inner.release(slot)
-
-    def propose(self, batch: DraftBatch, plan: Tensor, proceed: Proceed) -> Draft:
-        """The draft model's draft."""
-        self.committed = [list(tokens) for tokens in batch.tokens]
-        needs = batch.needs
-        draft = self._inner.propose(
-            replace(batch, needs=_read_for(needs)),
-            plan,
-            lambda k, signals: proceed(k, _with_confidence(signals, needs)),
-        )
-        return replace(draft, signals=_with_confidence(draft.signals, needs))
-
-
-class _Watched(Policy):
-    """A policy whose last step can be read."""
-
-    needs_cost: ClassVar[bool] = True  # there is one
-
-    def __init__(self, policy: Policy) -> None:
-        self._inner = policy
-        self._last: tuple[StepContext, Draft, State] | None = None
-
-    def taken(self) -> tuple[StepContext, Draft, State] | None:
-        """What ``trim`` was asked since this was called last, if it was."""
-        last, self._last = self._last, None
-        return last
-
-    @property
-    def lossless_class(self) -> LosslessClass:
-        """The policy's."""
-        return self._inner.lossless_class
-
-    @property
-    def max_depth(self) -> int:
-        """The policy's."""
-        return self._inner.max_depth
-
-    @property
-    def needs(self) -> frozenset[Signal]:
-        """The policy's."""
-        return self._inner.needs
-
-    def init(self, num_slots: int) -> State:
-        """The policy's."""
-        return self._inner.init(num_slots)
-
-    def plan(self, ctx: StepContext, state: State) -> Tensor:
-        """The policy's."""
-        return self._inner.plan(ctx, state)
-
-    def proceed(self, ctx: StepContext, k: int, signals: Mapping[Signal, Tensor], state: State) -> Tensor:
-        """The policy's."""
-        return self._inner.proceed(ctx, k, signals, state)
-
-    def trim(self, ctx: StepContext, draft: Draft, state: State) -> Tensor:
-        """The policy's."""
-        self._last = ctx, draft, state
-        return self._inner.trim(ctx, draft, state)
-
-    def observe(self, ctx: StepContext, verdict: Verdict, state: State) -> State:
-        """The policy's."""
-        return self._inner.observe(ctx, verdict, state)
