@@ -18,6 +18,8 @@ DOCUMENTS = sorted(
 
 SHORTENED = ("debug=smoke", "workload.num_requests=2", "sampling.max_new_tokens=8")
 """Appended to a documented command: the tiny target and no tracker, two requests, eight tokens."""
+SHORT_AUDIT = ("audit.num_random=1", "audit.num_hunted=5", "audit.num_probed=5", "audit.trace_steps=0")
+"""The same for an audit, which has no requests: few worlds and no engine."""
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -47,4 +49,4 @@ def run_shortened(command: str, substitutes: dict[str, Path] | None = None) -> i
         command = command.replace(f"={word}", f"={folder}")
     program, *arguments = shlex.split(command)
     assert program == "dspark", command
-    return main([*arguments, *SHORTENED])
+    return main([*arguments, *(SHORT_AUDIT if arguments[:1] == ["audit"] else SHORTENED)])
