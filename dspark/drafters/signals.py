@@ -49,6 +49,8 @@ def _compute(signal: Signal, log_q: Tensor, drawn: Tensor) -> Tensor:
     if signal is Signal.TOP1_PROBABILITY:
         return log_q.amax(-1).exp()
     if signal is Signal.MARGIN:
+        if log_q.shape[1] == 1:  # a certain token has no runner-up
+            return torch.full_like(log_q[:, 0], torch.inf)
         top = log_q.topk(2, -1).values
         return top[:, 0] - top[:, 1]
     assert signal is Signal.ENTROPY, f"logits do not give {signal}"

@@ -6,6 +6,7 @@ import torch
 from dspark.drafters import draft_model
 from dspark.drafters.base import DraftBatch
 from dspark.drafters.draft_model import DraftModelDrafter
+from dspark.drafters.signals import LogitSignals
 from dspark.models.base import PassRow, Target
 from dspark.types import NO_TOKEN, SamplingParams, Signal
 from dspark.verification import Rejection
@@ -166,6 +167,12 @@ def test_q_is_what_was_sampled_from_and_signals_follow_the_definition(model):
         for signal, value in wanted.items():
             assert float(draft.signals[signal][i, 0]) == pytest.approx(float(value), rel=1e-4), signal
     assert torch.isnan(draft.signals[Signal.MARGIN][1, 1]), "row 1 drafted one token"
+
+
+def test_the_margin_of_a_certain_token_is_infinite():
+    signals = LogitSignals(1, 1, frozenset({Signal.MARGIN}), torch.device("cpu"))
+    signals.record(torch.tensor([0]), 1, torch.zeros(1, 1), torch.tensor([0]))
+    assert signals.all()[Signal.MARGIN].tolist() == [[torch.inf]]
 
 
 def test_unread_signals_are_not_computed(model):
