@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from dspark.config import build
 from dspark.config.build import named
 from dspark.config.schema import DraftModelConfig
+from dspark.engine.checks import check_signals
 from dspark.models.sources import check_source
 from dspark.policies.check import check_policy
 from dspark.verification import check_combination
@@ -140,14 +141,8 @@ def _check_policy(
         deterministic_drafter=drafter is None or drafter.deterministic,
         all_greedy=all_greedy,
     )
-    if policy.max_depth == 0 or drafter is None:
-        return
-    missing = ", ".join(sorted(verification.needs - drafter.signals))
-    if missing:
-        raise ValueError(
-            f"verification {verification.name} needs the signal {missing}, which the drafter does not give: "
-            "use drafter=synthetic, or give verification.rates"
-        )
+    if drafter is not None:
+        check_signals(drafter, policy, verification)
 
 
 def _requests(config: Config, folder: Path, model: ModelFacts) -> tuple[Request, ...]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dspark.drafters.base import Drafter
     from dspark.models.target import HFTarget
     from dspark.policies.base import Policy
+    from dspark.policies.check import SignalSource
     from dspark.types import SamplingParams
     from dspark.verification.base import Verification
 
@@ -33,16 +34,25 @@ def check_parts(
     verification.check_depth(policy.max_depth)
     if drafter is None:
         return
+    check_signals(drafter, policy, verification)
     if drafter.vocab_size not in (None, target.vocab_size):
         raise ValueError(
             f"drafter and target must share a vocabulary, got {drafter.vocab_size} and "
             f"{target.vocab_size} entries; use a drafter of the target's family"
         )
+
+
+def check_signals(drafter: SignalSource, policy: Policy, verification: Verification) -> None:
+    """Return if the rule finds in a draft what it decides by.
+
+    Raises:
+        ValueError: the drafter lacks a signal of the rule, and the policy drafts.
+    """
     missing = ", ".join(sorted(verification.needs - drafter.signals))
     if missing and policy.max_depth > 0:
         raise ValueError(
-            f"verification {verification.name} needs the signal {missing}, which the drafter does "
-            "not give; use another drafter, or give the rule its own rates"
+            f"verification {verification.name} needs the signal {missing}, which the drafter does not give: "
+            "use another drafter, such as synthetic, or give verification.rates"
         )
 
 

@@ -331,11 +331,12 @@ class Engine:
         is that of ``init``.
         """
         pending = sorted(requests, key=lambda request: request.arrival_s)
-        ids = [request.request_id for request in pending]
+        seen: set[str] = set()
         for request in pending:
             self._check(request)
-            if ids.count(request.request_id) > 1:
+            if request.request_id in seen:
                 raise ValueError(f"request ids must be unique, got {request.request_id!r} twice in one run")
+            seen.add(request.request_id)
         if not self.has_work:
             self._begin(pending)
         start = self.clock.now_s()
