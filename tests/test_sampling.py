@@ -17,7 +17,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from dspark.sampling import Position, adjust, distribution, inverse_cdf, is_plain, race
+from dspark.sampling import Position, adjust, arg_max, distribution, inverse_cdf, is_plain, race
 from dspark.seeding import Purpose, exponential_race, uniform
 from dspark.types import SamplingParams
 
@@ -286,3 +286,13 @@ class TestRace:
         noise = exponential_race(seeds, seeds, Purpose.TARGET, 8)
         p = torch.tensor([0.0, 1e-6, 0.0, 0.0, 0.0, 1e-6, 0.0, 0.0]).expand(2000, 8)
         assert set(race(p, noise).tolist()) == {1, 5}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_arg_max_is_the_first_largest_entry(dtype):
+    x = torch.randint(5, (200, 33), generator=torch.Generator().manual_seed(4)).to(dtype)  # full of ties
+    x[7], x[8, 3] = -torch.inf, torch.inf
+    wanted = [row.index(max(row)) for row in x.tolist()]
+    assert arg_max(x).tolist() == wanted
+    assert arg_max(x.T.contiguous().T).tolist() == wanted
+    assert arg_max(x[:0]).shape == (0,)

@@ -46,7 +46,7 @@ def divergence(rows: Sequence[SampledRow], draft: Draft, verify_lengths: Tensor,
         if length:
             log_p = torch.log_softmax(adjust(logits[offset : offset + length], positions), -1)
             if draft.q is None:
-                result[i, :length] = -log_p.gather(1, drafted[:, None]).squeeze(1)
+                result[i, :length] = -log_p.gather(1, drafted[:, None].to(log_p.device)).squeeze(1)
             else:
                 q = draft.q[i, :length]
                 result[i, :length] = (torch.special.xlogy(q, q) - q * log_p.clamp(min=-1e4)).sum(-1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dspark.sampling import adjust, distribution
+from dspark.sampling import adjust, arg_max, distribution
 from dspark.verification.draws import Draw, Streams
 from dspark.verification.step import position_after
 
@@ -45,7 +45,7 @@ class RowSampler:
         if len(sampled) == len(picked):
             q = distribution(logits, positions)
             return self._draw(q, picked, k), q if self.needs_q else None
-        tokens = logits.argmax(-1)
+        tokens = arg_max(logits)
         q = torch.zeros_like(logits).scatter_(1, tokens[:, None], 1.0) if self.needs_q else None
         if sampled:
             at = torch.tensor(sampled, device=logits.device)

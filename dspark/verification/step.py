@@ -32,6 +32,7 @@ class Step:
     lengths: Tensor  # [R] verify lengths
     first: Tensor  # [R] index in ``logits`` of the row's first position
     tokens: Tensor  # [R, K] drafts
+    given: Tensor  # the same where the draft was made: reading them there waits for no device
     logits: Tensor  # [M, V]
     q: Tensor | None  # [B, >=K, V] what the drafts were drawn from; None for point masses
     q_rows: Tensor  # [R] the row's entry in q; meaningless for rows of length 0
@@ -45,18 +46,19 @@ class Step:
         sizes = [1 + length for length in lengths]
         assert sum(sizes) == logits.shape[0], f"{logits.shape[0]} logits for {sum(sizes)} positions"
         num_rows, depth = len(rows), max(lengths, default=0)
-        tokens = torch.full((num_rows, depth), NO_TOKEN, device=logits.device)
+        given = torch.full((num_rows, depth), NO_TOKEN, device=verify_lengths.device)
         num_drafted = 0
         if draft is not None:
             num_drafted = draft.tokens.shape[0]
-            tokens[:num_drafted] = draft.tokens[:, :depth]
+            given[:num_drafted] = draft.tokens[:, :depth]
         assert not any(lengths[num_drafted:]), "a row without a draft has a verify length"
         return cls(
             rows=rows,
             sizes=sizes,
-            lengths=verify_lengths,
+            lengths=verify_lengths.to(logits.device),
             first=_starts(sizes, logits.device),
-            tokens=tokens,
+            tokens=given.to(logits.device),
+            given=given,
             logits=logits,
             q=None if draft is None else draft.q,
             q_rows=torch.arange(num_rows, device=logits.device).clamp(max=max(num_drafted - 1, 0)),
@@ -74,6 +76,7 @@ class Step:
             lengths=self.lengths[at],
             first=_starts(sizes, self.logits.device),
             tokens=self.tokens[at],
+            given=self.given[list(index)],
             logits=self.logits[torch.tensor(flat, device=self.logits.device)],
             q=self.q,
             q_rows=self.q_rows[at],
@@ -91,7 +94,7 @@ class Step:
         return distribution(adjust(self.logits, positions), positions)
 
     def _positions(self) -> list[Position]:
-        tokens = self.tokens.tolist()
+        tokens = self.given.tolist()
         return [
             position_after(row, tokens[i][:k])
             for i, row in enumerate(self.rows)
@@ -100,10 +103,9 @@ class Step:
 
     def at_depth(self, index: Tensor, depths: Tensor) -> tuple[Tensor, list[Position]]:
         """Adjusted logits [S, V] of rows ``index`` [S] after ``depths`` [S] drafts, and their positions."""
-        tokens = self.tokens[index].tolist()
+        rows, tokens = index.tolist(), self.given.tolist()
         positions = [
-            position_after(self.rows[i], drafted[:k])
-            for i, k, drafted in zip(index.tolist(), depths.tolist(), tokens, strict=True)
+            position_after(self.rows[i], tokens[i][:k]) for i, k in zip(rows, depths.tolist(), strict=True)
         ]
         return adjust(self.logits[self.first[index] + depths], positions), positions
 

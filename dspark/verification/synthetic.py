@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from dspark.sampling import distribution
+from dspark.sampling import arg_max, distribution
 from dspark.seeding import Purpose
 from dspark.types import Signal, Verdict
 from dspark.verification.base import Verification
@@ -88,12 +88,12 @@ class SyntheticAcceptance(Verification):
         """
         step = Step.of(rows, draft, verify_lengths, logits)
         streams = Streams.of(rows, logits.device)
-        accepted = torch.zeros_like(verify_lengths)
+        accepted = torch.zeros_like(step.lengths)
         if draft is not None:
             depths = torch.arange(step.tokens.shape[1], device=logits.device)
             uniforms = streams.uniforms(Purpose.ACCEPT, depths.expand_as(step.tokens))
             passes = uniforms < self._rates(draft, step)
-            accepted = (passes & (depths < verify_lengths[:, None])).long().cumprod(1).sum(1)
+            accepted = (passes & (depths < step.lengths[:, None])).long().cumprod(1).sum(1)
         return Verdict(
             verify_lengths=verify_lengths,
             accepted=accepted,
@@ -124,7 +124,7 @@ def _plain_choice(step: Step, streams: Streams, accepted: Tensor) -> Tensor:
     logits, positions = step.at_depth(torch.arange(len(step.rows), device=accepted.device), accepted)
     sampled = [i for i, row in enumerate(step.rows) if not row.is_greedy]
     if not sampled:
-        return logits.argmax(-1)
+        return arg_max(logits)
     tokens = draw_final(distribution(logits, positions), streams, accepted)
     greedy = torch.tensor([row.is_greedy for row in step.rows], device=tokens.device)
-    return torch.where(greedy, logits.argmax(-1), tokens)
+    return torch.where(greedy, arg_max(logits), tokens)

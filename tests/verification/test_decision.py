@@ -214,3 +214,21 @@ class TestExtremes:
         row = SampledRow(params=GREEDY, tokens=[1], num_prompt=1, eos_token_ids=(), seed=0)
         with pytest.raises(AssertionError, match="2 logits for 1 positions"):
             Greedy().verify([row], None, torch.tensor([0]), torch.zeros(2, 5))
+
+
+@pytest.mark.parametrize("num_rows", [1, 5])
+def test_plain_greedy_decoding_takes_the_short_way_to_the_same_verdict(num_rows):
+    """Without a draft nothing is laid out; the long way is that of a step whose drafts were all dropped."""
+    logits = torch.randn(num_rows, 40, generator=torch.Generator().manual_seed(num_rows))
+    rows = [
+        SampledRow(params=GREEDY, tokens=[1, 2, 3], num_prompt=2, eos_token_ids=(0,), seed=i)
+        for i in range(num_rows)
+    ]
+    none = torch.zeros(num_rows, dtype=torch.int64)
+    dropped = Draft(tokens=torch.full((num_rows, 1), 7), lengths=none + 1, signals={}, q=None)
+    for rule in LOSSLESS:
+        short, long = rule.verify(rows, None, none, logits), rule.verify(rows, dropped, none, logits)
+        assert torch.equal(short.accepted, long.accepted)
+        assert torch.equal(short.next_token, long.next_token)
+    with pytest.raises(AssertionError, match="logits for . positions"):
+        Rejection().verify(rows, None, none + 1, logits.repeat(2, 1))

@@ -1,0 +1,101 @@
+"""The structures of ``kernels/decoder.cpp`` and the calls that take them."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import torch
+
+from dspark.models.native.compile import load_kernels
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor
+
+WEIGHTS = (
+    *("input_norm", "q", "k", "v", "q_bias", "k_bias", "v_bias", "q_norm", "k_norm", "o", "o_bias"),
+    *("post_norm", "gate", "up", "down"),
+)
+"""A layer's weights, in the order of the structure."""
+
+
+class Layer(ctypes.Structure):
+    """One decoder layer: its weights, its pages, its sliding window."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in (*WEIGHTS, "keys", "values", "features")),
+        ("window", ctypes.c_int64),
+    )
+
+
+class Model(ctypes.Structure):
+    """A decoder's sizes and the weights outside its layers."""
+
+    _fields_ = (
+        *(
+            (name, ctypes.c_int64)
+            for name in ("layers", "hidden", "heads", "kv_heads", "head_size", "intermediate", "vocab")
+        ),
+        ("eps", ctypes.c_double),
+        ("scale", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ("embedding", "final_norm", "head", "layer")),
+    )
+
+
+class Pass(ctypes.Structure):
+    """One pass: where its tokens are and go, and the space to work in."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("tokens", "rows", "logits", "page_size", "threads")),
+        *((name, ctypes.c_void_p) for name in ("ids", "positions", "write", "logits_index", "row", "pages")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("cos", "sin", "stream", "normed", "qkv", "mixed", "gate_up", "out")
+        ),
+    )
+
+
+class Kernels:
+    """The compiled kernels, called with checked tensors.
+
+    Raises:
+        NoCompilerError: see ``load_kernels``.
+    """
+
+    def __init__(self, cache_dir: Path) -> None:
+        library = load_kernels(cache_dir)
+        self._decoder_pass = library.dspark_decoder_pass
+        self._decoder_pass.argtypes, self._decoder_pass.restype = [ctypes.c_void_p] * 2, None
+        self._linear = library.dspark_linear
+        self._linear.argtypes, self._linear.restype = [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 4, None
+        library.dspark_vector_width.restype = ctypes.c_int64
+        self.vector_width: int = library.dspark_vector_width()
+
+    def decoder_pass(self, model: Model, one: Pass) -> None:
+        """Runs the pass; every pointer must stay alive during the call."""
+        self._decoder_pass(ctypes.addressof(model), ctypes.addressof(one))
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """``x @ weight.T + bias`` for x [N, K] and weight [M, K], float32 on the CPU."""
+        assert x.shape[1] == weight.shape[1], "inner sizes differ"
+        out = torch.empty(x.shape[0], weight.shape[0])
+        self._linear(
+            pointer(weight),
+            None if bias is None else pointer(bias),
+            pointer(x),
+            out.data_ptr(),
+            weight.shape[0],
+            x.shape[0],
+            x.shape[1],
+            torch.get_num_threads(),
+        )
+        return out
+
+
+def pointer(tensor: Tensor) -> int:
+    """The address of a tensor that the kernels can read."""
+    assert tensor.is_contiguous() and tensor.device.type == "cpu", "kernels read contiguous CPU tensors"
+    assert tensor.dtype in (torch.float32, torch.int64), f"kernels read float32 and int64, got {tensor.dtype}"
+    return tensor.data_ptr()

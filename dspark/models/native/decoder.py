@@ -1,0 +1,164 @@
+"""Llama-type decoders on the CPU through the kernels: the same function as the model's own forward.
+
+One call runs the whole pass, so nothing is dispatched a layer. A row's logits are the same bits in
+any pass, at any number of threads: every sum in the kernels has one order. The reference is the
+model's own eager forward, compared at load (:mod:`dspark.models.probe`) and in the tests.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dspark.models.native.binding import WEIGHTS, Kernels, Layer, Model, Pass, pointer
+from dspark.models.native.family import refusal, window_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from dspark.models.base import PassRow
+    from dspark.models.kv_cache import KVCache
+
+
+class NativeDecoder:
+    """A decoder's weights, as the kernels read them: no copy is made.
+
+    Args:
+        model: a causal model of a known family, in float32 on the CPU.
+        cache_dir: where the compiled kernels lie.
+
+    Raises:
+        ValueError: the model is not of a known family; says why.
+        NoCompilerError: there are no kernels here.
+    """
+
+    def __init__(self, model: Any, cache_dir: Path) -> None:
+        reason = refusal(model)
+        if reason is not None:
+            raise ValueError(reason)
+        self.kernels = Kernels(cache_dir)
+        self._body, config = model.model, model.config
+        first = self._body.layers[0].self_attn
+        self._weights = [_layer_weights(layer) for layer in self._body.layers]
+        self._windows = [window_of(layer.self_attn) for layer in self._body.layers]
+        self._head = model.lm_head.weight
+        self._sizes = {
+            "layers": len(self._weights),
+            "hidden": config.hidden_size,
+            "heads": config.num_attention_heads,
+            "kv_heads": config.num_key_value_heads,
+            "head_size": first.head_dim,
+            "intermediate": config.intermediate_size,
+            "vocab": self._head.shape[0],
+        }
+        self._norm = (config.rms_norm_eps, first.scaling)
+        self._turns = (torch.empty(0, first.head_dim), torch.empty(0, first.head_dim))
+        self._model: tuple[KVCache, Model, Any] | None = None  # of the last cache
+
+    def forward(self, rows: list[PassRow], cache: KVCache) -> Tensor:
+        """Float32 logits [M, V]; see :meth:`dspark.models.base.Target.forward`."""
+        self._extend_turns(cache.max_tokens)
+        model = self._bind(cache)
+        ids: list[int] = []
+        positions: list[int] = []
+        write: list[int] = []
+        logits: list[int] = []
+        places: list[
+            int
+        ] = []  # of each row: its first token, their number, its start, its first page in `tables`
+        tables: list[int] = []
+        for row in rows:
+            stop = row.start + len(row.token_ids)
+            places += (len(ids), len(row.token_ids), row.start, len(tables))
+            tables += cache.pages(row.slot)
+            ids += row.token_ids
+            positions += range(row.start, stop)
+            write += cache.token_index(row.slot, row.start, stop)
+            logits += range(len(ids) - row.num_logits, len(ids))
+        numbers = torch.tensor([*ids, *positions, *write, *logits, *places, *tables])
+        at = numbers.data_ptr()
+        count, sizes = len(ids), self._sizes
+        q_width = sizes["heads"] * sizes["head_size"]
+        widths = {
+            "stream": sizes["hidden"],
+            "normed": sizes["hidden"],
+            "qkv": q_width + 2 * sizes["kv_heads"] * sizes["head_size"],
+            "mixed": max(q_width, sizes["intermediate"]),
+            "gate_up": 2 * sizes["intermediate"],
+        }
+        space = torch.empty(count * sum(widths.values()))
+        out = torch.empty(len(logits), sizes["vocab"])
+        one = Pass(
+            tokens=count,
+            rows=len(rows),
+            logits=len(logits),
+            page_size=cache.page_size,
+            threads=torch.get_num_threads(),
+            ids=at,
+            positions=at + 8 * count,
+            write=at + 16 * count,
+            logits_index=at + 24 * count,
+            row=at + 24 * count + 8 * len(logits),
+            pages=at + 24 * count + 8 * len(logits) + 8 * len(places),
+            cos=self._turns[0].data_ptr(),
+            sin=self._turns[1].data_ptr(),
+            out=out.data_ptr(),
+        )
+        address = space.data_ptr()
+        for name, width in widths.items():
+            setattr(one, name, address)
+            address += 4 * width * count
+        self.kernels.decoder_pass(model, one)
+        return out
+
+    def _bind(self, cache: KVCache) -> Model:
+        """The model's structure over the pages of ``cache``."""
+        if self._model is None or self._model[0] is not cache:
+            layers = (Layer * len(self._weights))()
+            for i, (layer, weights) in enumerate(zip(layers, self._weights, strict=True)):
+                for name, weight in weights.items():
+                    setattr(layer, name, None if weight is None else pointer(weight))
+                layer.keys, layer.values = pointer(cache.keys[i]), pointer(cache.values[i])
+                layer.window = self._windows[i]
+            model = Model(
+                **self._sizes,
+                eps=self._norm[0],
+                scale=self._norm[1],
+                embedding=pointer(self._body.embed_tokens.weight),
+                final_norm=pointer(self._body.norm.weight),
+                head=pointer(self._head),
+                layer=ctypes.addressof(layers),
+            )
+            self._model = (cache, model, layers)
+        return self._model[1]
+
+    def _extend_turns(self, num_positions: int) -> None:
+        """Cosines and sines of all positions that a cache can hold, by the model's own rotary module."""
+        if self._turns[0].shape[0] < num_positions:
+            positions = torch.arange(num_positions)[None]
+            cos, sin = self._body.rotary_emb(self._body.embed_tokens.weight[:1], positions)
+            self._turns = (cos[0].contiguous(), sin[0].contiguous())
+
+
+def _layer_weights(layer: Any) -> dict[str, Tensor | None]:
+    attention, mlp = layer.self_attn, layer.mlp
+    modules = {
+        "input_norm": layer.input_layernorm,
+        "q": attention.q_proj,
+        "k": attention.k_proj,
+        "v": attention.v_proj,
+        "q_norm": getattr(attention, "q_norm", None),
+        "k_norm": getattr(attention, "k_norm", None),
+        "o": attention.o_proj,
+        "post_norm": layer.post_attention_layernorm,
+        "gate": mlp.gate_proj,
+        "up": mlp.up_proj,
+        "down": mlp.down_proj,
+    }
+    weights = {name: None if module is None else module.weight for name, module in modules.items()}
+    biases = {f"{name}_bias": modules[name].bias for name in ("q", "k", "v", "o")}
+    return {name: {**weights, **biases}[name] for name in WEIGHTS}

@@ -1,0 +1,79 @@
+"""Which models the kernels know: by exact class, since a subclass may compute something else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM
+from transformers.models.llama import modeling_llama as llama
+from transformers.models.mistral import modeling_mistral as mistral
+from transformers.models.qwen2 import modeling_qwen2 as qwen2
+from transformers.models.qwen3 import modeling_qwen3 as qwen3
+
+_PARTS = {
+    LlamaForCausalLM: (llama.LlamaDecoderLayer, llama.LlamaAttention, llama.LlamaMLP, llama.LlamaRMSNorm),
+    MistralForCausalLM: (
+        mistral.MistralDecoderLayer,
+        mistral.MistralAttention,
+        mistral.MistralMLP,
+        mistral.MistralRMSNorm,
+    ),
+    Qwen2ForCausalLM: (qwen2.Qwen2DecoderLayer, qwen2.Qwen2Attention, qwen2.Qwen2MLP, qwen2.Qwen2RMSNorm),
+    Qwen3ForCausalLM: (qwen3.Qwen3DecoderLayer, qwen3.Qwen3Attention, qwen3.Qwen3MLP, qwen3.Qwen3RMSNorm),
+}
+"""By model: the classes of its layers, their attention, their MLP and all norms."""
+
+MAX_HEAD_SIZE = 1024  # of the kernels' buffers
+_FIXED_ROTARY = {"default", "linear", "llama3", "yarn"}  # turns of a position that no other token changes
+
+
+def refusal(model: Any) -> str | None:
+    """Why the kernels cannot run this model, in one line; None if they can."""
+    name, config = type(model).__name__, model.config
+    if type(model) not in _PARTS:
+        known = ", ".join(sorted(cls.__name__ for cls in _PARTS))
+        return f"the CPU kernels know {known}, got {name}"
+    if model.device.type != "cpu" or model.dtype != torch.float32:
+        dtype = str(model.dtype).removeprefix("torch.")
+        return f"the CPU kernels run float32 on a CPU, got {dtype} on {model.device.type}"
+    if config.hidden_act != "silu":
+        return f"the CPU kernels know the silu gate, got hidden_act={config.hidden_act}"
+    rotary = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    if rotary not in _FIXED_ROTARY:
+        return f"the CPU kernels know rotary positions {', '.join(sorted(_FIXED_ROTARY))}, got {rotary}"
+    return _odd_part(model)
+
+
+def window_of(attention: Any) -> int:
+    """Tokens that a query of this layer sees, itself included; 0 for all earlier ones."""
+    if type(attention) is mistral.MistralAttention:  # one window for all layers, in the configuration
+        return attention.config.sliding_window or 0
+    return getattr(attention, "sliding_window", None) or 0
+
+
+def _odd_part(model: Any) -> str | None:
+    """A module of another class than the family's, or of another make."""
+    layer_class, attention_class, mlp_class, norm_class = _PARTS[type(model)]
+    for layer in model.model.layers:
+        attention, mlp = layer.self_attn, layer.mlp
+        for module, wanted in ((layer, layer_class), (attention, attention_class), (mlp, mlp_class)):
+            if type(module) is not wanted:
+                return f"the CPU kernels know {wanted.__name__}, got {type(module).__name__}"
+        norms = [layer.input_layernorm, layer.post_attention_layernorm]
+        norms += [
+            getattr(attention, n) for n in ("q_norm", "k_norm") if getattr(attention, n, None) is not None
+        ]
+        if any(type(norm) is not norm_class for norm in norms):
+            return f"the CPU kernels know {norm_class.__name__} in every layer"
+        of_mlp = (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+        of_attention = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
+        if any(type(linear) is not torch.nn.Linear for linear in (*of_attention, *of_mlp)):
+            return "the CPU kernels know plain linear layers"
+        if any(linear.bias is not None for linear in of_mlp):
+            return "the CPU kernels know an MLP without bias"
+        if attention.head_dim % 2 or attention.head_dim > MAX_HEAD_SIZE:
+            return f"the CPU kernels know even head sizes up to {MAX_HEAD_SIZE}, got {attention.head_dim}"
+    if model.lm_head.bias is not None:
+        return "the CPU kernels know an output layer without bias"
+    return None
