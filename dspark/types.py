@@ -208,5 +208,6 @@ class StepRecord:
     num_pass_tokens: int  # N, padding excluded
     context_tokens: int  # cached tokens that the pass attended to
     chunks: tuple[TokenChunk, ...]
-    wall_s: float
+    wall_s: float  # of the engine's clock
     time_split_s: Mapping[str, float]  # draft, target, policy, verify, rest
+    is_modelled: bool = False  # the seconds are a cost model's; files then call them modelled_*

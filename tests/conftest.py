@@ -1,4 +1,8 @@
-"""Fixtures that tests of several rooms share: tiny models, and the default model where it is installed."""
+"""Fixtures that tests of several rooms share: tiny models, and the default model where it is installed.
+
+``--device cuda`` runs the suite on a CUDA device: targets are loaded with ``device="auto"``, which is
+the device then. What is proven for a CPU alone (``numerics="invariant"``) stays there by itself.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,33 @@ from dspark.models.synthetic import Family, make_synthetic_target
 torch.set_num_threads(1)
 
 REPO = Path(__file__).resolve().parents[1]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The device that targets of the tests are loaded on."""
+    parser.addoption("--device", choices=("cpu", "cuda"), default="cpu", help="where targets run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make ``device="auto"`` mean the chosen device, also on a machine with both."""
+    if config.getoption("--device") == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # read when CUDA is first asked for, which is later
+    elif not torch.cuda.is_available():
+        pytest.exit("--device cuda needs a CUDA device, and torch sees none here; use --device cpu", 2)
+
+
+@pytest.fixture(scope="session")
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """The device of ``--device``."""
+    return torch.device(request.config.getoption("--device"))
+
+
+@pytest.fixture(scope="session")
+def cuda(device: torch.device) -> torch.device:
+    """A CUDA device; skips where the suite runs on a CPU."""
+    if device.type != "cuda":
+        pytest.skip("needs a CUDA device: run pytest with --device cuda")
+    return device
 
 
 def _tiny(tmp_path_factory: pytest.TempPathFactory, family: Family, name: str, noise: float = 0.0) -> Path:

@@ -13,13 +13,15 @@ DOCUMENTS = sorted(
     path
     for pattern in ("*.md", "docs/**/*.md", "experiments/**/*.md")
     for path in REPO.glob(pattern)
-    if path.is_file()
+    if path.is_file() and ".venv" not in path.parts  # an experiment may have an environment of its own
 )
 
 SHORTENED = ("debug=smoke", "workload.num_requests=2", "sampling.max_new_tokens=8")
 """Appended to a documented command: the tiny target and no tracker, two requests, eight tokens."""
 SHORT_AUDIT = ("audit.num_random=1", "audit.num_hunted=5", "audit.num_probed=5", "audit.trace_steps=0")
 """The same for an audit, which has no requests: few worlds and no engine."""
+SHORT_ROOFLINE = ("batch_sizes=[1,8]", "depths=[0,2]")
+"""The same for a roofline, which runs no model."""
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -49,4 +51,5 @@ def run_shortened(command: str, substitutes: dict[str, Path] | None = None) -> i
         command = command.replace(f"={word}", f"={folder}")
     program, *arguments = shlex.split(command)
     assert program == "dspark", command
-    return main([*arguments, *(SHORT_AUDIT if arguments[:1] == ["audit"] else SHORTENED)])
+    shortened = {"audit": SHORT_AUDIT, "roofline": SHORT_ROOFLINE}.get(arguments[0], SHORTENED)
+    return main([*arguments, *shortened])

@@ -90,6 +90,7 @@ def _scores(
 ) -> Tensor:
     """What the next token maximises [V]: adjusted logits, or log p + g for a sampled request."""
     cache = target.new_cache(1, len(prefix))
+    cache.reserve(0, len(prefix))
     logits = target.forward([PassRow(slot=0, start=0, token_ids=prefix, num_logits=1)], cache)
     if request is None:
         return logits[0]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dspark.metrics.time_fields import one_clock, time_field
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -29,6 +31,9 @@ def draw_throughput(
         path: the PNG file to write.
         title: above both panels.
         baseline: the policy to compare with.
+
+    Raises:
+        ValueError: some rows are of modelled runs and some are not.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -37,10 +42,11 @@ def draw_throughput(
     FigureCanvasAgg(figure)
     figure.suptitle(title)
     axes = figure.subplots(1, len(PANELS))
+    is_modelled = one_clock(rows)
     for panel, (key, name) in zip(axes, PANELS, strict=True):
-        _draw_panel(panel, rows, key, baseline)
+        _draw_panel(panel, rows, time_field(key, is_modelled=is_modelled), baseline)
         panel.set_title(name, fontsize="medium")
-    axes[0].set_ylabel("output tokens/s")
+    axes[0].set_ylabel(_speed(rows) if is_modelled else "output tokens/s")
     handles, labels = axes[0].get_legend_handles_labels()
     if not handles:
         handles, labels = axes[1].get_legend_handles_labels()
@@ -48,6 +54,12 @@ def draw_throughput(
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     return path
+
+
+def _speed(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What modelled rows count, with the machine it holds for."""
+    machines = dict.fromkeys(row["cost_model"] for row in rows)
+    return f"modelled tokens/s\non {', '.join(machines)}"
 
 
 def _draw_panel(panel: Axes, rows: Sequence[Mapping[str, Any]], key: str, baseline: str | None) -> None:

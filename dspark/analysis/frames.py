@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from dspark.metrics.summary import SUMMARY_SCHEMA
+from dspark.metrics.time_fields import MODELLED, by_modelled_clock, time_field
 from dspark.metrics.trace import read_jsonl
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def summary_frame(run_dir: Path) -> pd.DataFrame:
 
 
 def steps_frame(run_dir: Path) -> pd.DataFrame:
-    """One row a step: its cell, times and sums over its decode rows."""
+    """One row a step: its cell, times (``modelled_*`` of a modelled run) and sums over its decode rows."""
     return pd.DataFrame([_step(item) for item in read_jsonl(run_dir / "steps.jsonl")])
 
 
@@ -59,6 +60,8 @@ def _step(item: dict[str, Any]) -> dict[str, Any]:
     rows = item["rows"]
     counters = ("drafted", "verified", "accepted_emitted", "emitted")
     sums = {f"{name}_tokens": sum(rows[name]) for name in counters}
-    split = {f"{phase}_s": seconds for phase, seconds in item["time_split_s"].items()}
-    plain = {key: value for key, value in item.items() if key not in ("rows", "tokens", "time_split_s")}
+    is_modelled = by_modelled_clock(item)
+    prefix, split_field = MODELLED * is_modelled, time_field("time_split_s", is_modelled=is_modelled)
+    split = {f"{prefix}{phase}_s": seconds for phase, seconds in item[split_field].items()}
+    plain = {key: value for key, value in item.items() if key not in ("rows", "tokens", split_field)}
     return {**plain, "num_decode_rows": len(rows["request_id"]), **sums, **split}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dspark.metrics.time_fields import TIME_FIELDS, one_clock, time_field
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -43,14 +45,22 @@ COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 
 
 def summary_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """A table of the summary rows by batch size, the fastest policy of each in bold."""
+    """A table of the summary rows by batch size, the fastest policy of each in bold.
+
+    Raises:
+        ValueError: some rows are of modelled runs and some are not.
+    """
     from rich.table import Table
 
-    columns = [column for column in COLUMNS if any(row.get(column[1]) is not None for row in rows)]
+    is_modelled = one_clock(rows)
+    columns = [
+        column for column in _columns(is_modelled) if any(row.get(column[1]) is not None for row in rows)
+    ]
     first = rows[0]
+    machine = f"; seconds modelled on {first['cost_model']}" if is_modelled else ""
     table = Table(
         title=f"{first['workload']}, {first['num_requests']} requests; drafter {first['drafter']}, "
-        f"verification {first['verification']}, numerics {first['numerics']}",
+        f"verification {first['verification']}, numerics {first['numerics']}{machine}",
         title_justify="left",
     )
     for heading, field, _ in columns:
@@ -66,6 +76,18 @@ def summary_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
+def _columns(is_modelled: bool) -> list[tuple[str, str, Callable[[Any], str]]]:
+    """``COLUMNS`` as they are called in runs by that clock."""
+    return [
+        (
+            f"modelled\n{heading.removeprefix('wall ')}" if is_modelled and field in TIME_FIELDS else heading,
+            time_field(field, is_modelled=is_modelled),
+            form,
+        )
+        for heading, field, form in COLUMNS
+    ]
+
+
 def _is_fastest(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> bool:
     """True for the fastest of two or more policies at the row's batch size."""
     rivals = [_speed(other) for other in rows if other["batch_size"] == row["batch_size"]]
@@ -73,4 +95,4 @@ def _is_fastest(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> bo
 
 
 def _speed(row: Mapping[str, Any]) -> float:
-    return row["decode_tokens_per_s"] or 0.0
+    return row.get("decode_tokens_per_s") or row.get("modelled_decode_tokens_per_s") or 0.0

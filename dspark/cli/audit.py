@@ -146,7 +146,8 @@ def _perturbation(config: AuditCommand, folder: Path) -> Callable[[Policy], Trac
         names = ("family", "num_layers", "hidden_size", "max_context", "seed")
         sizes = {name: getattr(target, name) for name in names}
         models.append(make_synthetic_target(folder / "drafter", noise=DRAFT_NOISE, **sizes))
-    loaded = [load_target(path, dtype=target.dtype, device=target.device) for path in models]
+    loading = {key: getattr(target, key) for key in ("dtype", "device", "attention", "cuda_graphs")}
+    loaded = [load_target(path, **loading) for path in models]
     return partial(
         perturb,
         target=loaded[0],

@@ -186,6 +186,7 @@ def _finish(session: Session, config: CompareConfig, baseline: str | None) -> in
     from dspark.analysis.report import summary_table
     from dspark.cli.agreement import compare_tokens
     from dspark.cli.console import stdout
+    from dspark.metrics.time_fields import time_field
 
     cells = plan_cells(list(session.prepared.policies), config.batch_sizes, config.repeats)
     agreement = compare_tokens(session, cells, baseline)
@@ -193,7 +194,7 @@ def _finish(session: Session, config: CompareConfig, baseline: str | None) -> in
     path = session.run_dir.path
     figure = draw_throughput(
         rows,
-        path / "figures" / "tokens_per_s.png",
+        path / "figures" / f"{time_field('tokens_per_s', is_modelled=session.is_modelled)}.png",
         title=f"{session.target.name}, {rows[0]['num_requests']} requests of {rows[0]['workload']}, "
         f"drafter {rows[0]['drafter']}",
         baseline=baseline,

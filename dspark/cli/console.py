@@ -72,6 +72,7 @@ class CellProgress:
         self._task = self._bar.add_task("starting", total=num_cells * num_requests, speed="")
         self._cell = 0
         self._tokens, self._seconds, self._drawn_s = 0, 0.0, 0.0
+        self._seconds_of = ""
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
@@ -93,12 +94,15 @@ class CellProgress:
         """Count a step."""
         self._tokens += sum(len(chunk.token_ids) for chunk in step.chunks)
         self._seconds += step.wall_s
+        self._seconds_of = "modelled " if step.is_modelled else ""
         finished = sum(chunk.completion is not None for chunk in step.chunks)
         if finished:
             self._bar.advance(self._task, finished)
         now_s = time.monotonic()
         if self._console.is_terminal and now_s - self._drawn_s > _REFRESH_S and self._seconds > 0:
-            self._bar.update(self._task, speed=f"{self._tokens / self._seconds:.1f} tokens/s")
+            self._bar.update(
+                self._task, speed=f"{self._tokens / self._seconds:.1f} {self._seconds_of}tokens/s"
+            )
             self._bar.refresh()
             self._drawn_s = now_s
 
@@ -108,7 +112,7 @@ class CellProgress:
             speed = self._tokens / self._seconds
             self._console.print(
                 f"cell {self._cell} of {self._num_cells}: {name}: {self._tokens} tokens, "
-                f"{speed:.1f} tokens/s in {self._seconds:.1f} s",
+                f"{speed:.1f} {self._seconds_of}tokens/s in {self._seconds:.1f} {self._seconds_of}s",
                 markup=False,
             )
 

@@ -26,9 +26,21 @@ COMMANDS = {
         "how right an estimator of acceptance is by position, and temperatures that mend it",
         "dspark calibrate calibrate.estimator=top1 workload.num_requests=32",
     ),
+    "profile": (
+        "seconds of a step by rows, tokens, context and depth, for policies that need costs",
+        "dspark profile engine.num_threads=2",
+    ),
     "audit": (
         "is a policy lossless? exact output laws on toy models, or a counterexample",
         "dspark audit policy=prefix_scheduler",
+    ),
+    "train": (
+        "a drafter for a target, on the target's own answers",
+        "dspark train experiment=smollm2_dspark prompts.folder=DIR",
+    ),
+    "roofline": (
+        "how fast a model could be on a machine, and how many tokens a pass should hold",
+        "dspark roofline target=qwen3_8b hardware=h200",
     ),
 }
 """What each command does, and an example; its code is the module of its name beside this file."""

@@ -71,13 +71,13 @@ def _git(root: Path, *arguments: str) -> str | None:
 def _machine() -> dict[str, Any]:
     return {
         "platform": platform.platform(),
-        "processor": _processor(),
+        "processor": processor(),
         "num_cpus": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     }
 
 
-def _processor() -> str:
+def processor() -> str:
     """The processor's name; /proc knows it on Linux, where ``platform`` does not."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

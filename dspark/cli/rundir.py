@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 RESULTS = (
     *("provenance.json", "steps.jsonl", "outputs.jsonl", "cells.jsonl", "summary.json", "figures"),
     *("observations.jsonl", "calibration.json", "temperatures.json"),  # of `calibrate`
+    *("samples.jsonl", "profile.json"),  # of `profile`
+    *("curves.jsonl", "data.json", "checkpoints", "drafter"),  # of `train`
 )
 _FREE_ON_RESUME = ("resume", "tracker")
 
@@ -56,7 +58,7 @@ class RunDir:
         self._steps.write({"cell": cell, "attempt": self.attempt, **step_to_json(step)})
         for chunk in step.chunks:
             if chunk.completion is not None:
-                done = completion_to_json(chunk.completion)
+                done = completion_to_json(chunk.completion, is_modelled=step.is_modelled)
                 self._outputs.write({"cell": cell, "attempt": self.attempt, **done})
 
     def write_cell(self, cell: str, row: Mapping[str, Any]) -> None:
@@ -119,7 +121,15 @@ class RunDir:
 
 
 def open_run_dir(path: Path, origin: Mapping[str, Any], *, resume: bool) -> RunDir:
-    """The folder, ready to be written to: new, or where a stopped run left it.
+    """The folder, ready to be written to: new, or where a stopped run left it; see :func:`claim_folder`."""
+    attempt = claim_folder(path, origin, resume=resume)
+    for name in ("steps.jsonl", "outputs.jsonl", "cells.jsonl"):
+        drop_torn_line(path / name)
+    return RunDir(path, attempt=attempt)
+
+
+def claim_folder(path: Path, origin: Mapping[str, Any], *, resume: bool) -> int:
+    """How often the run in the folder was resumed; ``provenance.json`` is written.
 
     Results of an earlier run that is not resumed are moved to ``previous-N`` inside the folder.
 
@@ -135,14 +145,12 @@ def open_run_dir(path: Path, origin: Mapping[str, Any], *, resume: bool) -> RunD
     if not resume:
         _move_aside(path)
         write_json(path / "provenance.json", {"schema": 1, **origin, "resumed": []})
-        return RunDir(path, attempt=0)
+        return 0
     recorded = _recorded(path)
     _check_same_config(recorded["config"], origin["config"], path)
-    for name in ("steps.jsonl", "outputs.jsonl", "cells.jsonl"):
-        drop_torn_line(path / name)
     recorded["resumed"].append({key: value for key, value in origin.items() if key != "config"})
     write_json(path / "provenance.json", recorded)
-    return RunDir(path, attempt=len(recorded["resumed"]))
+    return len(recorded["resumed"])
 
 
 def _recorded(path: Path) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from transformers.utils import logging as hf_logging
 
 from dspark.cli.console import CellProgress, shown_messages, stderr
 from dspark.cli.launch import EXIT_BUG, EXIT_INTERRUPTED
+from dspark.cli.profile_match import warn_of_other_profile
 from dspark.cli.provenance import command_line, provenance
 from dspark.cli.rundir import RunDir, open_run_dir
-from dspark.config.build import load_draft_model, load_target
-from dspark.config.schema import DraftModelConfig
+from dspark.config.build import build_clock, load_draft_model, load_target, load_trained_drafter
+from dspark.config.schema import Component, DraftModelConfig
 from dspark.engine.engine import Engine
 from dspark.metrics.summary import measured
 from dspark.metrics.tracker import NoTracker, Tracker, WandbTracker
@@ -52,6 +53,11 @@ class Session:
     target: HFTarget
     drafter: Drafter | None
 
+    @property
+    def is_modelled(self) -> bool:
+        """True where the seconds are the cost model's."""
+        return self.prepared.config.engine.clock == "modelled"
+
     def engine(self, policy: str, batch_size: int) -> Engine:
         """A new engine for the policy of that label."""
         prepared, settings = self.prepared, self.prepared.config.engine
@@ -64,11 +70,17 @@ class Session:
             max_tokens_per_row=settings.max_tokens_per_row,
             prefill_chunk=settings.prefill_chunk,
             cost=prepared.cost,
+            clock=build_clock(settings, prepared.cost),
             seed=settings.seed,
         )
 
     def warm_up(self, batch_size: int) -> None:
-        """Run a few tokens under every policy, so that no measurement pays for first calls."""
+        """Run a few tokens under every policy, so that no measurement pays for first calls.
+
+        A modelled clock charges nothing for them, so nothing is run.
+        """
+        if self.is_modelled:
+            return
         requests = [
             replace(request, arrival_s=0.0, params=_shortened(request))
             for request in self.prepared.requests[:WARM_UP_REQUESTS]
@@ -106,7 +118,7 @@ class Session:
     def row(
         self, policy: str, batch_size: int, tally: Tally, completions: Sequence[Completion]
     ) -> dict[str, Any]:
-        """The summary row of a measurement."""
+        """The summary row of a measurement; of a modelled one, with the cost model it holds for."""
         return {
             "policy": policy,
             "drafter": drafter_label(self.prepared),
@@ -117,6 +129,7 @@ class Session:
             "target": self.target.name,
             "numerics": self.target.numerics,
             "temperature": self.prepared.config.sampling.temperature,
+            **({"cost_model": cost_label(self.prepared)} if self.is_modelled else {}),
             **measured(
                 tally,
                 completions,
@@ -124,6 +137,7 @@ class Session:
                 weight_bytes=self.target.weight_bytes,
                 cache_bytes_per_token=self.target.cache_shape.bytes_per_token(self.target.dtype),
                 latency_bound_s=self.prepared.config.goodput.as_pair,
+                is_modelled=self.is_modelled,
             ),
         }
 
@@ -141,6 +155,7 @@ def open_session(invocation: Invocation, prepared: Prepared) -> Iterator[Session
         exit_code = EXIT_BUG
         try:
             target = load_target(config, prepared.target_folder)
+            warn_of_other_profile(config.cost, target)
             yield Session(
                 invocation=invocation,
                 prepared=prepared,
@@ -153,7 +168,7 @@ def open_session(invocation: Invocation, prepared: Prepared) -> Iterator[Session
             exit_code = 0
         except KeyboardInterrupt:
             exit_code = EXIT_INTERRUPTED
-            print(f"\ndspark: interrupted; go on with: {_resume_command(invocation)}", file=sys.stderr)
+            print(f"\ndspark: interrupted; go on with: {resume_command(invocation)}", file=sys.stderr)
             raise
         finally:
             tracker.close(exit_code)
@@ -183,11 +198,18 @@ def build_tracker(config: TrackerConfig, run_dir: RunDir, told: dict[str, Any]) 
 def drafter_label(prepared: Prepared) -> str:
     """The drafter's name in tables."""
     config = prepared.config.drafter
-    if isinstance(config, DraftModelConfig):
+    if not isinstance(config, Component):
         return config.source or "self"
     if config.target is None:
         return "none"
     return config.target.rpartition(".")[2].removesuffix("Drafter").lower()
+
+
+def cost_label(prepared: Prepared) -> str:
+    """The cost model's name in tables: its kind, and what its settings name, such as "published NAME"."""
+    config = prepared.config.cost
+    kind = (config.target or "none").rpartition(".")[2].removesuffix("Cost").removesuffix("_cost").lower()
+    return " ".join([kind, *(str(value) for value in config.settings.values() if isinstance(value, str))])
 
 
 def workload_label(prepared: Prepared) -> str:
@@ -198,10 +220,11 @@ def workload_label(prepared: Prepared) -> str:
 
 def _drafter(prepared: Prepared, target: HFTarget) -> Drafter | None:
     config = prepared.config.drafter
-    if not isinstance(config, DraftModelConfig):
+    if isinstance(config, Component):
         return prepared.drafter
-    assert prepared.draft_folder is not None, "a draft model without a folder"
-    return load_draft_model(config, prepared.draft_folder, target)
+    assert prepared.draft_folder is not None, "a drafter with weights without a folder"
+    load = load_draft_model if isinstance(config, DraftModelConfig) else load_trained_drafter
+    return load(config, prepared.draft_folder, target)
 
 
 def _shortened(request: Request) -> Any:
@@ -209,7 +232,7 @@ def _shortened(request: Request) -> Any:
     return replace(request.params, max_new_tokens=num_tokens, min_new_tokens=0)
 
 
-def _resume_command(invocation: Invocation) -> str:
+def resume_command(invocation: Invocation) -> str:
     """The command with the folder and resume=true, once each; of a sweep, the interrupted job's."""
     is_sweep = any(word in ("-m", "--multirun") for word in invocation.arguments)
     words = invocation.overrides if is_sweep else invocation.arguments

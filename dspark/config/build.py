@@ -12,15 +12,24 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from dspark.config.schema import Component, Config, DraftModelConfig, SyntheticTarget, TargetConfig
+from dspark.config.schema import (
+    BlockDrafterConfig,
+    Component,
+    Config,
+    DraftModelConfig,
+    SyntheticTarget,
+    TargetConfig,
+    TrainedDrafterConfig,
+)
 from dspark.config.typed import construct, parameters_of
 from dspark.models.sources import default_cache_dir, resolve_source
 from dspark.workload.arrivals import Arrivals, ClosedLoop, Poisson
 
 if TYPE_CHECKING:
-    from dspark.config.schema import WorkloadConfig
+    from dspark.config.schema import EngineConfig, WorkloadConfig
     from dspark.cost.base import CostModel
     from dspark.drafters.base import Drafter
+    from dspark.engine.clock import Clock
     from dspark.models.target import HFTarget, Numerics
     from dspark.policies.base import Policy
     from dspark.verification.base import Verification
@@ -95,6 +104,24 @@ def build_cost(component: Component) -> CostModel | None:
     return build_component(component, CostModel, "cost")
 
 
+def build_clock(config: EngineConfig, cost: CostModel | None) -> Clock | None:
+    """A new modelled clock, or None where the wall counts.
+
+    Raises:
+        ValueError: a modelled clock without a cost model.
+    """
+    if config.clock == "wall":
+        return None
+    if cost is None:
+        raise ValueError(
+            "engine.clock=modelled needs a cost model, because its seconds are those that the model gives, "
+            "got cost=none: choose cost=published or cost=roofline, or measure one with `dspark profile`"
+        )
+    from dspark.engine.clock_modelled import ModelledClock
+
+    return ModelledClock(cost)
+
+
 def build_drafter(component: Component, *, vocab_size: int) -> Drafter | None:
     """A drafter that needs no model, or None.
 
@@ -128,8 +155,8 @@ def target_folder(config: TargetConfig) -> Path:
     return named("target.source", resolve_source, config.source, cache_dir=config.cache_dir)
 
 
-def draft_folder(config: DraftModelConfig, target: TargetConfig) -> Path:
-    """The local folder of the draft model; the target's own where it drafts for itself.
+def draft_folder(config: DraftModelConfig | TrainedDrafterConfig, target: TargetConfig) -> Path:
+    """The local folder of the drafter; the target's own where it drafts for itself.
 
     Raises:
         ValueError: the source does not exist or cannot be had.
@@ -158,25 +185,53 @@ def load_target(config: Config, folder: Path) -> HFTarget:
         device=config.target.device,
         numerics=config.engine.numerics,
         name=name,
+        attention=config.target.attention,
+        cuda_graphs=config.target.cuda_graphs,
+        kernels=config.target.kernels,
     )
 
 
 def load_draft_model(config: DraftModelConfig, folder: Path, target: HFTarget) -> Drafter:
-    """A draft model with its weights, as a drafter, on the target's device and with its numerics.
+    """A draft model with its weights, as a drafter: device, numerics and attention are the target's.
 
     Raises:
         ValueError: a model that is not supported.
     """
     from dspark.drafters.draft_model import DraftModelDrafter
+    from dspark.models.attention_choice import kind_of
     from dspark.models.target import load_target
 
     if config.source is None:
         return DraftModelDrafter(target)  # one set of weights, two caches
     return DraftModelDrafter(
         load_target(
-            folder, dtype=config.dtype, device=target.device.type, numerics=cast("Numerics", target.numerics)
+            folder,
+            dtype=config.dtype,
+            device=target.device.type,
+            numerics=cast("Numerics", target.numerics),
+            attention=kind_of(target.attention),
+            cuda_graphs=False if target.graphs is None else None,
+            kernels="torch" if target.kernels == "torch" else "auto",
         )
     )
+
+
+def load_trained_drafter(config: TrainedDrafterConfig, folder: Path, target: HFTarget) -> Drafter:
+    """A trained drafter with its weights, on the target's device and with the target's tables.
+
+    Raises:
+        ValueError: it was trained for another target, or its folder is not what it says.
+    """
+    from dspark.drafters.block import BlockDrafter
+    from dspark.drafters.block_model import BlockBackbone
+    from dspark.drafters.eagle3 import Eagle3Drafter
+    from dspark.drafters.formats import load_drafter_folder
+
+    model = named("drafter.source", load_drafter_folder, folder, target)
+    if isinstance(model, BlockBackbone):
+        block_length = config.block_length if isinstance(config, BlockDrafterConfig) else None
+        return BlockDrafter(model, block_length, None if target.native is None else target.native.kernels)
+    return Eagle3Drafter(model)
 
 
 def _synthetic_folder(config: SyntheticTarget) -> Path:

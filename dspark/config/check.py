@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from dspark.config import build
+from dspark.config import build, trained
 from dspark.config.build import named
-from dspark.config.schema import DraftModelConfig
-from dspark.engine.checks import check_signals
+from dspark.config.schema import Component, DraftModelConfig
+from dspark.engine.checks import check_block, check_signals
 from dspark.models.sources import check_source
 from dspark.policies.check import check_policy
 from dspark.verification import check_combination
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from dspark.config.schema import Component, Config
+    from dspark.config.schema import Config
     from dspark.cost.base import CostModel
     from dspark.drafters.base import Drafter
     from dspark.policies.base import Policy
@@ -39,8 +39,11 @@ class Prepared:
     cost: CostModel | None
     drafter: Drafter | None  # None also where the drafter is a model, which loads with the target
     target_folder: Path
-    draft_folder: Path | None  # of a draft model
+    draft_folder: Path | None  # of a drafter with weights
     requests: tuple[Request, ...]
+
+
+_FACTS = ("vocab_size", "max_position_embeddings", "hidden_size", "num_hidden_layers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,8 @@ class ModelFacts:
 
     vocab_size: int
     max_context: int
+    hidden_size: int
+    num_layers: int
 
 
 def prepare(config: Config, policies: Mapping[str, Component]) -> Prepared:
@@ -63,6 +68,7 @@ def prepare(config: Config, policies: Mapping[str, Component]) -> Prepared:
     """
     built = {label: build.build_policy(node, _where(label, policies)) for label, node in policies.items()}
     verification, cost = build.build_verification(config.verification), build.build_cost(config.cost)
+    build.build_clock(config.engine, cost)
     for policy in built.values():
         verification.check_depth(policy.max_depth)
     verification.check_params(config.sampling)
@@ -71,7 +77,7 @@ def prepare(config: Config, policies: Mapping[str, Component]) -> Prepared:
     for policy in built.values():
         _check_policy(policy, signals, verification, cost, config)
     folder, draft_folder = _folders(config)
-    model = _model_facts(folder, "target.source")
+    model = model_facts(folder, "target.source")
     drafter = _drafter(config, model, draft_folder)
     return Prepared(
         config=config,
@@ -86,11 +92,11 @@ def prepare(config: Config, policies: Mapping[str, Component]) -> Prepared:
 
 
 def _folders(config: Config) -> tuple[Path, Path | None]:
-    """The folders of target and draft model; all sources are looked at before one is fetched."""
+    """The folders of target and drafter; all sources are looked at before one is fetched."""
     drafter, target = config.drafter, config.target
     if target.kind == "pretrained":
         named("target.source", check_source, target.source)
-    if not isinstance(drafter, DraftModelConfig):
+    if isinstance(drafter, Component):
         return build.target_folder(target), None
     if drafter.source is not None:
         named("drafter.source", check_source, drafter.source)
@@ -98,19 +104,29 @@ def _folders(config: Config) -> tuple[Path, Path | None]:
 
 
 def signal_source(config: Config) -> SignalSource | None:
-    """What stands for the drafter before it is built: one that knows no vocabulary, its class, or None."""
+    """What stands for the drafter before it is built: one that knows no vocabulary, its class, or None.
+
+    For a trained drafter it is what its files say, which come from the hub if they are there.
+    """
     if isinstance(config.drafter, DraftModelConfig):
         from dspark.drafters.draft_model import DraftModelDrafter
 
         return cast("SignalSource", DraftModelDrafter)
-    return build.build_drafter(config.drafter, vocab_size=1)
+    if isinstance(config.drafter, Component):
+        return build.build_drafter(config.drafter, vocab_size=1)
+    named("drafter.source", check_source, config.drafter.source)
+    return trained.described(config.drafter, build.draft_folder(config.drafter, config.target))
 
 
 def _drafter(config: Config, model: ModelFacts, draft_folder: Path | None) -> Drafter | None:
     """The drafter, if it needs no weights; in any case it shares the target's vocabulary."""
     if isinstance(config.drafter, DraftModelConfig):
         assert draft_folder is not None, "a draft model without a folder"
-        _check_vocabulary(_model_facts(draft_folder, "drafter.source").vocab_size, model.vocab_size)
+        _check_vocabulary(model_facts(draft_folder, "drafter.source").vocab_size, model.vocab_size)
+        return None
+    if not isinstance(config.drafter, Component):
+        assert draft_folder is not None, "a trained drafter without a folder"
+        trained.check_fits(config.drafter, draft_folder, model)
         return None
     drafter = build.build_drafter(config.drafter, vocab_size=model.vocab_size)
     _check_vocabulary(None if drafter is None else drafter.vocab_size, model.vocab_size)
@@ -143,6 +159,7 @@ def _check_policy(
     )
     if drafter is not None:
         check_signals(drafter, policy, verification)
+        check_block(drafter, policy)
 
 
 def _requests(config: Config, folder: Path, model: ModelFacts) -> tuple[Request, ...]:
@@ -173,20 +190,32 @@ def _requests(config: Config, folder: Path, model: ModelFacts) -> tuple[Request,
     return tuple(build_requests(prompts, prompt_ids, config.sampling, arrivals))
 
 
-def _model_facts(folder: Path, where: str) -> ModelFacts:
-    """Vocabulary and context of the model in a folder.
+def model_facts(folder: Path, where: str) -> ModelFacts:
+    """Sizes of the model in a folder.
 
     The file says them, unless they are its architecture's defaults; only then is the library asked,
     whose configuration classes take a second to import.
     """
     written = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     text = written.get("text_config") or written
-    if "vocab_size" in text and "max_position_embeddings" in text:
-        return ModelFacts(vocab_size=text["vocab_size"], max_context=text["max_position_embeddings"])
-    from transformers import AutoConfig
+    if all(key in text for key in _FACTS):
+        vocab_size, max_context, hidden_size, num_layers = (text[key] for key in _FACTS)
+    else:
+        from transformers import AutoConfig
 
-    config = _read(AutoConfig.from_pretrained, folder, where).get_text_config()
-    return ModelFacts(vocab_size=config.vocab_size, max_context=config.max_position_embeddings)
+        config = _read(AutoConfig.from_pretrained, folder, where).get_text_config()
+        vocab_size, max_context, hidden_size, num_layers = (getattr(config, key) for key in _FACTS)
+    return ModelFacts(
+        vocab_size=vocab_size, max_context=max_context, hidden_size=hidden_size, num_layers=num_layers
+    )
+
+
+def draft_context(config: Config, folder: Path) -> int:
+    """Positions of a drafter with weights in a folder."""
+    if isinstance(config.drafter, DraftModelConfig):
+        return model_facts(folder, "drafter.source").max_context
+    assert not isinstance(config.drafter, Component), "this drafter has no folder"
+    return trained.drafter_spec(config.drafter, folder).max_context
 
 
 def _tokenizer(folder: Path) -> Any:

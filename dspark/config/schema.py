@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dspark.config.calibrate import CalibrateConfig
+from dspark.config.profile import ProfileConfig
 from dspark.config.typed import construct, did_you_mean
 from dspark.types import SamplingParams
 from dspark.workload.prompts import PromptSpec
 
 Dtype = Literal["float32", "bfloat16"]
 Device = Literal["auto", "cpu", "cuda"]
+Attention = Literal["auto", "sdpa", "varlen", "varlen_reference"]
+Kernels = Literal["auto", "native", "torch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,9 @@ class PretrainedTarget:
     source: str
     dtype: Dtype
     device: Device
+    attention: Attention
+    cuda_graphs: bool | None  # None: where the attention is the CUDA kernel
+    kernels: Kernels  # of float32 on a CPU
     cache_dir: Path | None  # where converted models are kept; None: DSPARK_CACHE or ~/.cache/dspark
 
 
@@ -44,6 +50,9 @@ class SyntheticTarget:
     seed: int
     dtype: Dtype
     device: Device
+    attention: Attention
+    cuda_graphs: bool | None
+    kernels: Kernels
     cache_dir: Path | None
 
 
@@ -57,6 +66,26 @@ class DraftModelConfig:
     kind: Literal["draft_model"]
     source: str | None  # None: the target drafts for itself
     dtype: Dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockDrafterConfig:
+    """A trained DSpark or DFlash drafter, by folder or hub id; on the target's device and in its dtype."""
+
+    kind: Literal["block"]
+    source: str
+    block_length: int | None  # drafts of a block; None: as trained. Others change all drafts of a block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eagle3DrafterConfig:
+    """A trained EAGLE-3 drafter, by folder or hub id; on the target's device and in its dtype."""
+
+    kind: Literal["eagle3"]
+    source: str
+
+
+TrainedDrafterConfig = BlockDrafterConfig | Eagle3DrafterConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +127,7 @@ class EngineConfig:
     numerics: Literal["fast", "invariant"]
     num_threads: int | None  # None: torch's default
     seed: int
+    clock: Literal["wall", "modelled"]  # modelled: charges the seconds of the cost model
 
     def __post_init__(self) -> None:
         for name in ("max_batch_size", "max_tokens_per_row", "prefill_chunk", "num_threads"):
@@ -169,11 +199,11 @@ class CompareConfig:
 class Config:
     """All of a command's configuration.
 
-    ``policy`` belongs to ``run``, ``compare`` and ``calibrate`` to the commands of that name.
+    ``policy`` belongs to ``run``; ``compare``, ``calibrate`` and ``profile`` to the commands of that name.
     """
 
     target: TargetConfig
-    drafter: DraftModelConfig | Component
+    drafter: DraftModelConfig | TrainedDrafterConfig | Component
     verification: Component
     sampling: SamplingParams
     workload: WorkloadConfig
@@ -185,6 +215,7 @@ class Config:
     policy: Component | None = None
     compare: CompareConfig | None = None
     calibrate: CalibrateConfig | None = None
+    profile: ProfileConfig | None = None
     plain: Mapping[str, Any] = field(repr=False)  # the same as plain values, for provenance
 
 
@@ -227,9 +258,10 @@ def target_config(node: Any, where: str) -> TargetConfig:
     return _by_kind(node, where, {"pretrained": PretrainedTarget, "synthetic": SyntheticTarget})
 
 
-def _drafter(node: Any, where: str) -> DraftModelConfig | Component:
+def _drafter(node: Any, where: str) -> DraftModelConfig | TrainedDrafterConfig | Component:
     if "kind" in _mapping(node, where):
-        return _by_kind(node, where, {"draft_model": DraftModelConfig})
+        kinds = {"draft_model": DraftModelConfig, "block": BlockDrafterConfig, "eagle3": Eagle3DrafterConfig}
+        return _by_kind(node, where, kinds)
     return component(node, where)
 
 

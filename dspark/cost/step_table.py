@@ -74,7 +74,7 @@ class StepTable(CostModel):
             draft_tokens: depth of the step; for the drafter's table.
         """
         rows, new, _, depth = torch.broadcast_tensors(decode_rows, tokens, context_tokens, draft_tokens)
-        low, high, share = _bracket(self.tokens, new, interpolate=self.interpolate)
+        low, high, share = bracket(self.tokens, new, interpolate=self.interpolate)
         seconds = torch.tensor(self._seconds(), dtype=torch.float64, device=new.device)
         target_s = torch.lerp(seconds[low], seconds[high], share)
         return StepTime(
@@ -97,8 +97,8 @@ class StepTable(CostModel):
         assert self.draft_rows is not None, "a draft table without rows"
         assert self.draft_depths is not None, "a draft table without depths"
         seconds = torch.tensor(self.draft_s, dtype=torch.float64, device=rows.device)
-        low, high, share = _bracket(self.draft_rows, rows, interpolate=self.interpolate)
-        near, far, along = _bracket(self.draft_depths, depth, interpolate=self.interpolate)
+        low, high, share = bracket(self.draft_rows, rows, interpolate=self.interpolate)
+        near, far, along = bracket(self.draft_depths, depth, interpolate=self.interpolate)
         fewer = torch.lerp(seconds[low, near], seconds[low, far], along)
         more = torch.lerp(seconds[high, near], seconds[high, far], along)
         return torch.where(depth > 0, torch.lerp(fewer, more, share), zeros)
@@ -124,7 +124,7 @@ class StepTable(CostModel):
             _check_seconds(f"draft_s at depth {depth}", column, self.draft_rows)
 
 
-def _bracket(listed: list[int], sizes: Tensor, *, interpolate: bool) -> tuple[Tensor, Tensor, Tensor]:
+def bracket(listed: list[int], sizes: Tensor, *, interpolate: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Places below and above each of ``sizes``, and the share of the way between; past the end above 1."""
     marks = torch.tensor(listed, dtype=torch.float64, device=sizes.device)
     wanted = sizes.to(torch.float64).contiguous()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from dspark.models.base import PassRow
     from dspark.types import Draft, Signal
 
 
@@ -71,6 +72,8 @@ class Drafter(ABC):
     autoregressive: bool  # True: asks ``proceed`` after every token
     vocab_size: int | None  # None: knows no vocabulary of its own
     max_context: int | None  # None: unlimited
+    max_depth: int | None = None  # tokens that a draft can have; None: as many as planned
+    feature_layers: tuple[int, ...] = ()  # of the target; what `take_features` is handed after every pass
 
     @abstractmethod
     def open(self, num_slots: int, max_depth: int, max_context: int) -> None:
@@ -79,6 +82,18 @@ class Drafter(ABC):
     @abstractmethod
     def propose(self, batch: DraftBatch, plan: Tensor, proceed: Proceed) -> Draft:
         """Draft at most ``plan`` [B] tokens a row; rows with plan 0 cost and change nothing."""
+
+    def take_features(self, rows: Sequence[PassRow], features: Tensor) -> None:
+        """Keep the target's features of a pass; called after every pass if ``feature_layers`` is not empty.
+
+        Rejected tokens are among them: whatever lies at or past a row's last committed position will be
+        overwritten by the next pass, whose rows start there.
+
+        Args:
+            rows: of the pass: prompt chunks, and decode rows with their verified drafts.
+            features: float [N, len(feature_layers) * hidden], the rows' tokens one after another.
+        """
+        return None
 
     @abstractmethod
     def release(self, slot: int) -> None:

@@ -56,7 +56,11 @@ class DraftModelDrafter(Drafter):
         self._cached[slot] = []
 
     def propose(self, batch: DraftBatch, plan: Tensor, proceed: Proceed) -> Draft:
-        """Drafts one token at a time for the rows still going; see :meth:`Drafter.propose`."""
+        """Drafts one token at a time for the rows still going; see :meth:`Drafter.propose`.
+
+        On another device than the host there is one wait a depth, for the drawn tokens, which the next
+        pass is built from, and one for the signals that somebody reads.
+        """
         depths = plan.tolist()
         num_rows, max_depth = len(depths), max(depths)
         device = plan.device
@@ -68,12 +72,12 @@ class DraftModelDrafter(Drafter):
         logits = self._catch_up(batch, going.tolist())
         for k in range(1, max_depth + 1):
             drawn, q_k = batch.sampler.draw(going, k, logits, tokens[going, : k - 1])
-            tokens[going, k - 1] = drawn
+            tokens[going, k - 1] = drawn.to(device)
             lengths[going] = k
             signals.record(going, k, logits, drawn)
             if q_k is not None:
-                q = torch.zeros(num_rows, max_depth, q_k.shape[1], device=device) if q is None else q
-                q[going, k - 1] = q_k
+                q = q_k.new_zeros(num_rows, max_depth, q_k.shape[1]) if q is None else q
+                q[going.to(q.device), k - 1] = q_k
             go_on = proceed(k, signals.upto(k)) & (plan > k) & (lengths == k)
             going = go_on.nonzero().squeeze(1)
             if going.numel() == 0:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+LOGIT_SIGNALS = frozenset({Signal.TOP1_PROBABILITY, Signal.ENTROPY, Signal.MARGIN, Signal.TOKEN_PROBABILITY})
+"""What any drafter with logits can give."""
+
 
 class LogitSignals:
     """Signals float [B, K] of a draft in the making, NaN where nothing was drafted.
@@ -26,13 +29,29 @@ class LogitSignals:
     ) -> None:
         self._values = {s: torch.full((num_rows, max_depth), torch.nan, device=device) for s in wanted}
 
-    def record(self, rows: Tensor, k: int, logits: Tensor, drawn: Tensor) -> None:
-        """Note depth k (from 1) of ``rows`` [R]: logits [R, V] and the drawn tokens [R]."""
-        if not self._values:
-            return
-        log_q = torch.log_softmax(logits, -1)
+    def record(
+        self,
+        rows: Tensor,
+        k: int,
+        logits: Tensor,
+        drawn: Tensor,
+        given: Mapping[Signal, Tensor] | None = None,
+    ) -> None:
+        """Note depth k (from 1) of ``rows`` [R].
+
+        Args:
+            rows: int [R], of the step's batch.
+            k: depth.
+            logits: float [R, W] over the drafter's own vocabulary.
+            drawn: int [R], the drawn tokens in it.
+            given: float [R] of signals that do not come from logits.
+        """
+        given = given or {}
+        asked = [signal for signal in self._values if signal not in given]
+        log_q = torch.log_softmax(logits, -1) if asked else logits
         for signal, values in self._values.items():
-            values[rows, k - 1] = _compute(signal, log_q, drawn)
+            found = given[signal] if signal in given else _compute(signal, log_q, drawn)
+            values[rows, k - 1] = found.to(values.device)
 
     def upto(self, k: int) -> Mapping[Signal, Tensor]:
         """Signals float [B, k] of the first k depths."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from dspark.engine.clock import StepSizes
 from dspark.models.base import PassRow
 from dspark.types import RowRecord, StepContext, StepRecord
 
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
 
 NO_CAP = 1 << 30
 """Stands for "no per-request cap on depth" in integer tensors."""
+
+HOST = torch.device("cpu")
+"""Where the small numbers of a step live: plans, lengths, draft tokens, signals, accepted counts.
+
+The next pass is built from them in Python, and policies ask them dozens of small questions, each of
+which would wait for a device. What has a vocabulary as its last axis stays where the model is.
+"""
 
 
 def step_context(
@@ -66,20 +74,24 @@ def usable_depth(ctx: StepContext, draft_context: int | None) -> Tensor:
     return usable.clamp(min=0)
 
 
-def check_depths(what: str, depths: Tensor, ctx: StepContext, upper: Tensor | int, policy: object) -> None:
-    """Raise ValueError if a policy's answer is not Int [B] in [0, upper]."""
+def check_depths(what: str, depths: Tensor, ctx: StepContext, upper: Tensor | int, policy: object) -> int:
+    """The largest of a policy's depths.
+
+    Raises:
+        ValueError: the policy's answer is not Int [B] in [0, upper].
+    """
     name = type(policy).__name__
     if depths.shape != ctx.slots.shape or depths.dtype.is_floating_point:
         raise ValueError(
             f"{name}.{what} must return one integer a decode row, shape [{ctx.num_rows}], "
             f"got {depths.dtype} {list(depths.shape)}"
         )
-    if bool(((depths < 0) | (depths > upper)).any()):
-        limits = torch.as_tensor(upper, device=depths.device).expand_as(depths)
-        row = int(((depths < 0) | (depths > limits)).nonzero()[0])
-        raise ValueError(
-            f"{name}.{what} must stay in [0, {int(limits[row])}] for row {row}, got {int(depths[row])}"
-        )
+    given = depths.tolist()
+    limits = upper.tolist() if isinstance(upper, torch.Tensor) else [upper] * len(given)
+    for row, (depth, limit) in enumerate(zip(given, limits, strict=True)):
+        if not 0 <= depth <= limit:
+            raise ValueError(f"{name}.{what} must stay in [0, {limit}] for row {row}, got {depth}")
+    return max(given, default=0)
 
 
 def pass_rows(batch: Batch, drafts: Rows[list[int]]) -> list[PassRow]:
@@ -128,6 +140,39 @@ def row_records(
     )
 
 
+def step_sizes(batch: Batch, rows: Rows[PassRow], draft: Draft | None) -> StepSizes:
+    """What the step does, as far as its time depends on it."""
+    return StepSizes(
+        num_decode_rows=len(batch.decode),
+        num_pass_tokens=sum(len(row.token_ids) for row in rows),
+        context_tokens=sum(row.start for row in rows),
+        draft_lengths=None if draft is None else draft.lengths,
+    )
+
+
+def step_record(
+    step: int,
+    batch: Batch,
+    sizes: StepSizes,
+    rows: tuple[RowRecord, ...],
+    chunks: tuple[TokenChunk, ...],
+    timer: StepTimer,
+) -> StepRecord:
+    """The record of a step with a pass."""
+    return StepRecord(
+        step=step,
+        rows=rows,
+        num_prefill_rows=len(batch.prefill),
+        num_prefill_tokens=sum(count for _, count in batch.prefill),
+        num_pass_tokens=sizes.num_pass_tokens,
+        context_tokens=sizes.context_tokens,
+        chunks=chunks,
+        wall_s=timer.elapsed_s,
+        time_split_s=timer.split_s(),
+        is_modelled=timer.is_modelled,
+    )
+
+
 def idle_record(step: int, chunks: tuple[TokenChunk, ...], timer: StepTimer) -> StepRecord:
     """The record of a step without a pass."""
     return StepRecord(
@@ -140,6 +185,7 @@ def idle_record(step: int, chunks: tuple[TokenChunk, ...], timer: StepTimer) -> 
         chunks=chunks,
         wall_s=timer.elapsed_s,
         time_split_s=timer.split_s(),
+        is_modelled=timer.is_modelled,
     )
 
 
@@ -150,8 +196,22 @@ def verified_tokens(draft: Draft | None, lengths: Tensor, num_rows: int) -> list
     return [tokens[:count] for tokens, count in zip(draft.tokens.tolist(), lengths.tolist(), strict=True)]
 
 
+def on_host(verdict: Verdict) -> Verdict:
+    """The verdict with its counts and tokens on the host: the one wait of a step for its pass."""
+    accepted, next_token = verdict.accepted, verdict.next_token
+    if accepted.device == next_token.device:
+        if accepted.device == HOST:
+            return verdict
+        accepted, next_token = torch.stack([accepted, next_token]).to(HOST).unbind()  # one copy for both
+    else:  # without drafts nothing was counted on the device
+        accepted, next_token = accepted.to(HOST), next_token.to(HOST)
+    return replace(verdict, accepted=accepted, next_token=next_token)
+
+
 def decode_part(verdict: Verdict, num_rows: int) -> Verdict:
     """The verdict of the first ``num_rows`` rows: the decode rows."""
+    if verdict.accepted.shape[0] == num_rows:
+        return verdict
     return replace(
         verdict,
         verify_lengths=verdict.verify_lengths[:num_rows],

@@ -27,14 +27,15 @@ def check_parts(
     """Return if an engine can be built of these parts.
 
     Raises:
-        ValueError: a missing signal, cost model or drafter, another vocabulary, or rates that do not
-            reach the policy's depth.
+        ValueError: a missing signal, cost model or drafter, another vocabulary, or rates or blocks that
+            do not reach the policy's depth.
     """
     check_policy(policy, drafter, cost_available=cost is not None)
     verification.check_depth(policy.max_depth)
     if drafter is None:
         return
     check_signals(drafter, policy, verification)
+    check_block(drafter, policy)
     if drafter.vocab_size not in (None, target.vocab_size):
         raise ValueError(
             f"drafter and target must share a vocabulary, got {drafter.vocab_size} and "
@@ -53,6 +54,20 @@ def check_signals(drafter: SignalSource, policy: Policy, verification: Verificat
         raise ValueError(
             f"verification {verification.name} needs the signal {missing}, which the drafter does not give: "
             "use another drafter, such as synthetic, or give verification.rates"
+        )
+
+
+def check_block(drafter: SignalSource, policy: Policy) -> None:
+    """Return if the drafter can draft as deep as the policy may ask.
+
+    Raises:
+        ValueError: its blocks are shorter.
+    """
+    longest = drafter.max_depth
+    if longest is not None and policy.max_depth > longest:
+        raise ValueError(
+            f"the policy may draft up to {policy.max_depth} tokens, and the drafter's blocks have {longest}: "
+            f"set a depth of at most {longest}, or drafter.block_length, which changes what it drafts"
         )
 
 

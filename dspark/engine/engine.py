@@ -6,15 +6,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
+from torch.nn.functional import pad
 
 from dspark.drafters.base import DraftBatch
 from dspark.engine.assembly import (
+    HOST,
     check_depths,
     decode_part,
     idle_record,
+    on_host,
     pass_rows,
     row_records,
     step_context,
+    step_record,
+    step_sizes,
     usable_depth,
     verified_tokens,
 )
@@ -157,7 +162,7 @@ class Engine:
             step=self._step,
             num_slots=self.max_batch_size,
             cost=self.cost,
-            device=self.target.device,
+            device=HOST,
         )
         timer.lap("rest")
         plan, allowed = self._plan(ctx)
@@ -168,11 +173,13 @@ class Engine:
         timer.lap("policy")
         tokens = verified_tokens(draft, lengths, len(batch.decode))
         rows = pass_rows(batch, tokens)
+        sizes = step_sizes(batch, rows, draft)
         timer.lap("rest")
         logits = self._forward(rows)
         timer.lap("target")
-        verify_lengths = torch.cat([lengths, lengths.new_zeros(len(batch.finishing))])
-        verdict = self.verification.verify(sampled, draft, verify_lengths, logits)
+        timer.charge(sizes)
+        verify_lengths = pad(lengths, (0, len(batch.finishing))) if batch.finishing else lengths
+        verdict = on_host(self.verification.verify(sampled, draft, verify_lengths, logits))
         timer.lap("verify")
         decode_verdict = replace(
             decode_part(verdict, len(batch.decode)),
@@ -187,19 +194,10 @@ class Engine:
         emitted, chunks = self._commit(batch, tokens, verdict)
         timer.lap("rest")
         self._step += 1
-        return StepRecord(
-            step=self._step - 1,
-            rows=row_records(
-                batch, plan.tolist(), allowed.tolist(), draft, decode_verdict, contexts, emitted
-            ),
-            num_prefill_rows=len(batch.prefill),
-            num_prefill_tokens=sum(count for _, count in batch.prefill),
-            num_pass_tokens=sum(len(row.token_ids) for row in rows),
-            context_tokens=sum(row.start for row in rows),
-            chunks=chunks,
-            wall_s=timer.elapsed_s,
-            time_split_s=timer.split_s(),
+        records = row_records(
+            batch, plan.tolist(), allowed.tolist(), draft, decode_verdict, contexts, emitted
         )
+        return step_record(self._step - 1, batch, sizes, records, chunks, timer)
 
     def _idle_step(self, timer: StepTimer) -> StepRecord:
         """A step without a pass: nobody runs, only chunks of cancelled requests are handed out."""
@@ -231,7 +229,8 @@ class Engine:
         if ctx.num_rows == 0 or self.drafter is None:
             return torch.zeros_like(ctx.slots), torch.zeros_like(ctx.slots)
         plan = self.policy.plan(ctx, self._state)
-        check_depths("plan", plan, ctx, self.policy.max_depth, self.policy)
+        if check_depths("plan", plan, ctx, self.policy.max_depth, self.policy) == 0:
+            return plan, plan  # nothing to cut
         return plan, torch.minimum(plan, usable_depth(ctx, self.drafter.max_context))
 
     def _propose(self, ctx: StepContext, sampled: list[SampledRow], allowed: Tensor) -> Draft | None:
@@ -274,7 +273,11 @@ class Engine:
 
     def _forward(self, rows: list) -> Tensor:
         assert self._cache is not None, "a pass without a cache"
-        return self.target.forward(rows, self._cache)
+        if self.drafter is None or not self.drafter.feature_layers:
+            return self.target.forward(rows, self._cache)
+        logits, features = self.target.forward_with_features(rows, self._cache, self.drafter.feature_layers)
+        self.drafter.take_features(rows, features)
+        return logits
 
     def _divergence(
         self, rows: list[SampledRow], draft: Draft | None, lengths: Tensor, logits: Tensor
@@ -282,7 +285,7 @@ class Engine:
         """KL(q || p) of the verified positions, if the policy wants to learn from it."""
         if draft is None or Signal.DIVERGENCE not in self.policy.needs:
             return None
-        return divergence(rows, draft, lengths, logits)
+        return divergence(rows, draft, lengths, logits).to(HOST)
 
     def _commit(
         self, batch: Batch, drafts: list[list[int]], verdict: Verdict
@@ -342,8 +345,8 @@ class Engine:
         start = self.clock.now_s()
         pending.reverse()
         while pending or self.has_work:
-            now = self.clock.now_s() - start
-            while pending and pending[-1].arrival_s <= now:
+            now = self.clock.now_s()
+            while pending and start + pending[-1].arrival_s <= now:  # as it is waited for, to the last bit
                 self.add(pending.pop(), arrived_s=start)
             if self.has_work:
                 yield self.step()

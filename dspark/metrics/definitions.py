@@ -3,7 +3,8 @@
 ``Totals`` are sums over steps, so they add up over steps, cells and the parts of a resumed run. A
 metric is a function of totals (or of completions) with its formula in its docstring; ``None``
 means that its denominator is empty. *Emitted*, *accepted* and *verified* are three numbers.
-Seconds are wall seconds throughout.
+Seconds are those of the clock that the steps ran by, the wall unless it was modelled; a ``Tally``
+refuses to add up both, and ``time_fields`` names what is written.
 """
 
 from __future__ import annotations

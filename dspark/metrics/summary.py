@@ -9,6 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from dspark.metrics import definitions
+from dspark.metrics.time_fields import named_by_clock, one_clock, time_field
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -37,6 +38,7 @@ def measured(
     weight_bytes: int,
     cache_bytes_per_token: int,
     latency_bound_s: tuple[float, float] | None = None,
+    is_modelled: bool = False,
 ) -> dict[str, Any]:
     """The measured part of a summary row; None where a metric has no denominator.
 
@@ -47,11 +49,12 @@ def measured(
         weight_bytes: bytes of the target's weights.
         cache_bytes_per_token: bytes of a cached token, over all layers.
         latency_bound_s: largest time to first token and time per output token of goodput.
+        is_modelled: the seconds are a cost model's; fields that hold time are then named ``modelled_*``.
     """
     totals = tally.totals
     outputs = [completion.token_ids for completion in completions]
     num_tokens = sum(map(len, outputs))
-    return {
+    row = {
         "num_requests": len(completions),
         "output_tokens": num_tokens,
         "wall_s": totals.wall_s,
@@ -83,6 +86,7 @@ def measured(
         "finish_reasons": dict(sorted(Counter(c.finish_reason.value for c in completions).items())),
         "tokens_sha256": tokens_sha256(outputs),
     }
+    return named_by_clock(row, is_modelled=is_modelled)
 
 
 def over_repeats(
@@ -97,13 +101,24 @@ def over_repeats(
     Args:
         repeats: rows of one cell.
         plain: rows of the baseline at the same batch size, in the same order; None for no ratios.
+
+    Raises:
+        ValueError: some rows are of modelled runs and some are not.
     """
-    chosen = sorted(repeats, key=lambda row: row["wall_s"])[(len(repeats) - 1) // 2]
-    kept = ("wall_s", "tokens_per_s", "decode_tokens_per_s", "tokens_sha256")
+    is_modelled = one_clock([*repeats, *(plain or ())])
+    wall, total, decode = (
+        time_field(name, is_modelled=is_modelled)
+        for name in ("wall_s", "tokens_per_s", "decode_tokens_per_s")
+    )
+    chosen = sorted(repeats, key=lambda row: row[wall])[(len(repeats) - 1) // 2]
+    kept = (wall, total, decode, "tokens_sha256")
+    ratios = {
+        "ratio_to_plain": _median_ratio(repeats, plain, decode),
+        "ratio_to_plain_end_to_end": _median_ratio(repeats, plain, total),
+    }
     return {
         **chosen,
-        "ratio_to_plain": _median_ratio(repeats, plain, "decode_tokens_per_s"),
-        "ratio_to_plain_end_to_end": _median_ratio(repeats, plain, "tokens_per_s"),
+        **named_by_clock(ratios, is_modelled=is_modelled),
         "num_repeats": len(repeats),
         "repeats": [{key: row[key] for key in kept} for row in repeats],
     }

@@ -17,11 +17,19 @@ class Tally:
 
     def __init__(self) -> None:
         self.totals = Totals()
+        self.is_modelled = False  # of the steps so far
         self._emitted: dict[str, int] = {}
         self._row_steps: dict[str, int] = {}
 
     def add(self, step: StepRecord) -> None:
-        """Count a step."""
+        """Count a step.
+
+        Raises:
+            ValueError: its seconds are modelled and those of an earlier step are not, or the other way.
+        """
+        if step.is_modelled != self.is_modelled and self.totals.num_steps > 0:
+            raise ValueError("seconds of the wall and of a cost model do not add up: count each in a tally")
+        self.is_modelled = step.is_modelled
         self.totals = self.totals + step_totals(step)
         for row in step.rows:
             if row.drafted > 0:

@@ -10,6 +10,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from dspark.metrics.time_fields import by_modelled_clock, named_by_clock, time_field
 from dspark.types import Completion, FinishReason, RowRecord, StepRecord, TokenChunk
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def write_json(path: Path, item: dict[str, Any]) -> None:
 
 def step_to_json(step: StepRecord) -> dict[str, Any]:
     """A step as a plain object; its rows as columns, its tokens by request."""
-    return {
+    item = {
         "step": step.step,
         "wall_s": step.wall_s,
         "time_split_s": dict(step.time_split_s),
@@ -116,11 +117,13 @@ def step_to_json(step: StepRecord) -> dict[str, Any]:
         "rows": {name: [getattr(row, name) for row in step.rows] for name in _ROW_FIELDS},
         "tokens": {chunk.request_id: list(chunk.token_ids) for chunk in step.chunks},
     }
+    return named_by_clock(item, is_modelled=step.is_modelled)
 
 
 def step_from_json(item: dict[str, Any]) -> StepRecord:
     """The step that ``step_to_json`` wrote; completions are in a file of their own."""
     columns = item["rows"]
+    is_modelled = by_modelled_clock(item)
     return StepRecord(
         step=item["step"],
         rows=tuple(
@@ -135,14 +138,15 @@ def step_from_json(item: dict[str, Any]) -> StepRecord:
             TokenChunk(request_id=name, token_ids=tuple(ids), completion=None)
             for name, ids in item["tokens"].items()
         ),
-        wall_s=item["wall_s"],
-        time_split_s=item["time_split_s"],
+        wall_s=item[time_field("wall_s", is_modelled=is_modelled)],
+        time_split_s=item[time_field("time_split_s", is_modelled=is_modelled)],
+        is_modelled=is_modelled,
     )
 
 
-def completion_to_json(completion: Completion) -> dict[str, Any]:
-    """A finished request as a plain object, without its prompt."""
-    return {
+def completion_to_json(completion: Completion, *, is_modelled: bool = False) -> dict[str, Any]:
+    """A finished request as a plain object, without its prompt; its seconds named by the clock."""
+    item = {
         "request_id": completion.request_id,
         "token_ids": list(completion.token_ids),
         "text": completion.text,
@@ -150,16 +154,18 @@ def completion_to_json(completion: Completion) -> dict[str, Any]:
         "ttft_s": completion.ttft_s,
         "latency_s": completion.latency_s,
     }
+    return named_by_clock(item, is_modelled=is_modelled)
 
 
 def completion_from_json(item: dict[str, Any], prompt_ids: tuple[int, ...]) -> Completion:
     """The completion that ``completion_to_json`` wrote, with its prompt again."""
+    is_modelled = by_modelled_clock(item)
     return Completion(
         request_id=item["request_id"],
         prompt_ids=prompt_ids,
         token_ids=tuple(item["token_ids"]),
         text=item["text"],
         finish_reason=FinishReason(item["finish_reason"]),
-        ttft_s=item["ttft_s"],
-        latency_s=item["latency_s"],
+        ttft_s=item[time_field("ttft_s", is_modelled=is_modelled)],
+        latency_s=item[time_field("latency_s", is_modelled=is_modelled)],
     )

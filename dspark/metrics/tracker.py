@@ -12,6 +12,8 @@ import uuid
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Literal
 
+from dspark.metrics.time_fields import named_by_clock, one_clock, time_field
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -48,6 +50,10 @@ class Tracker(ABC):
         """Note a step; ``group`` names the part of the run it belongs to, empty for all of it."""
 
     @abstractmethod
+    def point(self, numbers: Mapping[str, float]) -> None:
+        """Send a point of curves, by metric name; of a training, which takes no measured step."""
+
+    @abstractmethod
     def flush(self) -> None:
         """Send what was noted; called between measurements."""
 
@@ -64,6 +70,9 @@ class NoTracker(Tracker):
     """Mirrors nothing."""
 
     def step(self, group: str, step: StepRecord) -> None:
+        """Nothing."""
+
+    def point(self, numbers: Mapping[str, float]) -> None:
         """Nothing."""
 
     def flush(self) -> None:
@@ -134,6 +143,10 @@ class WandbTracker(Tracker):
         """Keep the step's numbers until ``flush``."""
         self._pending.append({_key(group, name): value for name, value in step_numbers(step).items()})
 
+    def point(self, numbers: Mapping[str, float]) -> None:
+        """Hand over a point, under names that W&B takes."""
+        self._run.log({_key("", name.replace("@", "_at_")): value for name, value in numbers.items()})
+
     def flush(self) -> None:
         """Hand over what was kept; about a millisecond a step."""
         for numbers in self._pending:
@@ -143,7 +156,9 @@ class WandbTracker(Tracker):
     def summarise(self, rows: Mapping[str, Mapping[str, Any]], figures: Sequence[Path]) -> None:
         """The rows as summary values and as a table, the figures as images."""
         self.flush()
-        columns: list[Any] = [*_TABLE, *_NUMBERS]
+        is_modelled = one_clock(rows.values())
+        names = [time_field(name, is_modelled=is_modelled) for name in _NUMBERS]
+        columns: list[Any] = [*_TABLE, *(("cost_model",) if is_modelled else ()), *names]
         data: list[Any] = [[row.get(column) for column in columns] for row in rows.values()]
         media: dict[str, Any] = {"summary": self._wandb.Table(columns=columns, data=data)}
         media.update({f"figures/{path.stem}": self._wandb.Image(str(path)) for path in figures})
@@ -152,7 +167,7 @@ class WandbTracker(Tracker):
             {
                 _key(group, f"summary/{name}"): row[name]
                 for group, row in rows.items()
-                for name in _NUMBERS
+                for name in names
                 if row.get(name) is not None
             }
         )
@@ -164,7 +179,7 @@ class WandbTracker(Tracker):
 
 
 def step_numbers(step: StepRecord) -> dict[str, float]:
-    """What is mirrored of a step; rates without a denominator are left out."""
+    """What is mirrored of a step, times named by its clock; rates without a denominator are left out."""
     emitted = sum(row.emitted for row in step.rows)
     drafted = sum(row.drafted for row in step.rows)
     verified = sum(row.verified for row in step.rows)
@@ -185,7 +200,7 @@ def step_numbers(step: StepRecord) -> dict[str, float]:
         numbers["acceptance_rate"] = accepted / verified
     if step.wall_s > 0:
         numbers["tokens_per_s"] = emitted / step.wall_s
-    return numbers
+    return named_by_clock(numbers, is_modelled=step.is_modelled)
 
 
 def _settings(wandb: Any, mode: Mode) -> Any:

@@ -73,13 +73,7 @@ def _attend(
     layout: PassLayout = kwargs.pop("dspark_layout")
     window, softcap = kwargs.pop("sliding_window", None), kwargs.pop("softcap", None)
     sinks, scaling = kwargs.pop("s_aux", None), kwargs.pop("scaling", None)
-    unknown = {k: v for k, v in kwargs.items() if k not in _HARMLESS and v is not None}
-    if unknown or kwargs.get("is_causal") is False:
-        names = ", ".join(sorted(unknown)) or "is_causal=False"
-        raise ValueError(
-            f"the attention of {type(module).__name__} passes {names}, which this engine does not implement; "
-            "use a target without it"
-        )
+    refuse_unknown(module, kwargs)
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     count, cache = layout.num_tokens, layout.cache
     cache.write(
@@ -101,6 +95,17 @@ def _attend(
     if padding:
         outputs.append(flat.new_zeros(padding, flat.shape[1], cache.shape.value_dim))
     return (outputs[0] if len(outputs) == 1 else torch.cat(outputs))[None], None
+
+
+def refuse_unknown(module: nn.Module, kwargs: dict[str, Any]) -> None:
+    """Raise ValueError for keywords of a model that change its attention in a way nobody implements here."""
+    unknown = {k: v for k, v in kwargs.items() if k not in _HARMLESS and v is not None}
+    if unknown or kwargs.get("is_causal") is False:
+        names = ", ".join(sorted(unknown)) or "is_causal=False"
+        raise ValueError(
+            f"the attention of {type(module).__name__} passes {names}, which this engine does not implement; "
+            "use a target without it"
+        )
 
 
 def _attend_sdpa(

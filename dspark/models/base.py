@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from dspark.models.kv_cache import KVCache
 
 
+EMBEDDING = -1
+"""Stands for the embedding's output where a layer's number is asked for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassRow:
     """One row's share of a pass: ``token_ids`` follow ``start`` committed tokens."""
@@ -43,3 +47,16 @@ class Target(ABC):
         ``M`` is the sum of ``num_logits``, in row order. Keys and values of all new tokens are
         written to the cache at ``start``...; the caller rewinds by starting lower next time.
         """
+
+    def forward_with_features(
+        self, rows: list[PassRow], cache: KVCache, layers: tuple[int, ...]
+    ) -> tuple[Tensor, Tensor]:
+        """The logits of :meth:`forward`, and features float [N, len(layers) * hidden] of every new token.
+
+        A feature is the output of a decoder layer, 0 being the first, or :data:`EMBEDDING`; the layers
+        lie side by side in the order given, the tokens in row order (DSpark, arXiv 2607.05147).
+
+        Raises:
+            ValueError: this kind of target has no features, or no such layer.
+        """
+        raise ValueError(f"a {type(self).__name__} gives no features; use a drafter that needs none")

@@ -39,6 +39,8 @@ class KVCache:
         max_tokens: longest row.
         page_size: tokens a page; ``max_tokens`` (one page a row) by default.
         num_pages: size of the pool; by default enough for every row at full length.
+        scratch_tokens: room of one more slot, :attr:`scratch_slot`, for padding tokens of a pass: what
+            they write must not land on a live page. It owns its pages for good.
 
     Raises:
         ValueError: a size is below 1.
@@ -54,6 +56,7 @@ class KVCache:
         device: torch.device,
         page_size: int | None = None,
         num_pages: int | None = None,
+        scratch_tokens: int = 0,
     ) -> None:
         if num_slots < 1 or max_tokens < 1:
             raise ValueError(f"a cache needs at least 1 row of 1 token, got {num_slots} rows of {max_tokens}")
@@ -64,7 +67,9 @@ class KVCache:
         self.num_pages = num_pages or num_slots * self.pages_per_slot
         self.device = device
         self.one_page_a_row = self.pages_per_slot == 1 and self.num_pages == num_slots
-        size = (self.num_pages, self.page_size, shape.num_kv_heads)
+        self.scratch_tokens, self.scratch_slot = scratch_tokens, num_slots
+        num_scratch_pages = -(-scratch_tokens // self.page_size)
+        size = (self.num_pages + num_scratch_pages, self.page_size, shape.num_kv_heads)
         layers = range(shape.num_layers)
         self.keys = [torch.zeros(*size, shape.head_dim, dtype=dtype, device=device) for _ in layers]
         self.values = [torch.zeros(*size, shape.value_dim, dtype=dtype, device=device) for _ in layers]
@@ -74,6 +79,8 @@ class KVCache:
         else:
             self._free = list(range(self.num_pages - 1, -1, -1))
             self._tables = [[] for _ in range(num_slots)]
+        self._tables.append(list(range(self.num_pages, self.num_pages + num_scratch_pages)))
+        self.table_width = max(self.pages_per_slot, num_scratch_pages)  # pages of the longest slot
 
     def num_free_tokens(self) -> int:
         """Tokens that unowned pages can still take."""
@@ -103,6 +110,10 @@ class KVCache:
         if not self.one_page_a_row:
             self._free.extend(reversed(self._tables[slot]))
             self._tables[slot] = []
+
+    def pages(self, slot: int) -> list[int]:
+        """The pages of a slot, in the order of its tokens."""
+        return self._tables[slot]
 
     def token_index(self, slot: int, start: int, stop: int) -> list[int]:
         """Where tokens ``start`` to ``stop`` of a slot lie in the flattened pages."""

@@ -14,11 +14,16 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from dspark.models import attention, attention_exact
+from dspark.models import attention_choice, attention_exact
+from dspark.models.attention_choice import VARLEN_NAMES, AttentionKind, choose_attention, head_dim_of
 from dspark.models.base import PassRow, Target
+from dspark.models.features import check_feature_layers, tapped
 from dspark.models.fused import install_fused_projections
+from dspark.models.graph_buckets import MAX_ROW_TOKENS
+from dspark.models.graph_probe import install_graphs
 from dspark.models.kv_cache import CacheShape, KVCache
 from dspark.models.layout import PassLayout, build_layout
+from dspark.models.layout_varlen import VarlenLayout, build_varlen_layout
 from dspark.models.linear import (
     DEFAULT_THRESHOLDS,
     RowThresholds,
@@ -26,6 +31,7 @@ from dspark.models.linear import (
     install_rowwise_activations,
     invariant_multiple,
 )
+from dspark.models.native.choice import KernelKind, choose_kernels, kernels_beside
 from dspark.models.probe import probe
 
 if TYPE_CHECKING:
@@ -33,6 +39,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torch import Tensor
+
+    from dspark.models.cuda_graphs import GraphRunner
+    from dspark.models.native.decoder import NativeDecoder
 
 Numerics = Literal["invariant", "fast"]
 _CROPPABLE_LAYERS = {"full_attention", "sliding_attention"}
@@ -44,6 +53,9 @@ class HFTarget(Target):
     Attributes:
         numerics: ``invariant``: a row's logits are bitwise the same in any pass. ``fast``: they are
             equal up to rounding.
+        attention: registered name of the attention function.
+        native: the CPU kernels' view of the model, or None where torch's operations run the passes.
+        graphs: runs passes as replays of captured graphs (CUDA), or None.
         tokenizer: of the same folder, or None.
     """
 
@@ -55,6 +67,8 @@ class HFTarget(Target):
         name: str,
         numerics: Numerics,
         thresholds: RowThresholds = DEFAULT_THRESHOLDS,
+        cuda_graphs: bool | None = None,
+        kernels: KernelKind = "auto",
     ) -> None:
         config = model.config.get_text_config()
         refuse_uncroppable(config)
@@ -65,16 +79,22 @@ class HFTarget(Target):
         self.device, self.dtype = model.device, model.dtype
         self.num_parameters = sum(p.numel() for p in model.parameters())
         self.weight_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
-        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self.attention: str = model.config._attn_implementation
+        self.graphs: GraphRunner | None = None  # not before the probe has passed without
+        head_dim = head_dim_of(config)
         self.cache_shape = CacheShape(
             num_layers=config.num_hidden_layers,
             num_kv_heads=getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
             head_dim=head_dim,
             value_dim=head_dim,
         )
+        self.kernels: KernelKind = kernels
+        self.native: NativeDecoder | None = choose_kernels(kernels, model)
         linears = [m for m in model.modules() if type(m) is torch.nn.Linear]
         self._row_multiple = 1
-        if numerics == "invariant":
+        if self.native is not None:
+            pass  # the model's own layers stay as they are: the reference of the kernels
+        elif numerics == "invariant":
             _refuse_variant(self.device, self.dtype)
             self.max_context = min(self.max_context, attention_exact.MAX_KEYS)
             self._row_multiple = invariant_multiple({(m.out_features, m.in_features) for m in linears})
@@ -83,12 +103,13 @@ class HFTarget(Target):
             install_fused_projections(model, thresholds)
             install_row_linears(model, thresholds)
         probe(self)
+        self.graphs = install_graphs(self, cuda_graphs)
 
     def new_cache(self, num_slots: int, max_tokens: int, *, page_size: int | None = None) -> KVCache:
-        """An empty cache; one page a row unless ``page_size`` is given.
+        """An empty cache; one page a row unless ``page_size`` is given or the attention wants small ones.
 
         Raises:
-            ValueError: rows longer than the context.
+            ValueError: rows longer than the context, or pages that the attention cannot read.
         """
         if max_tokens > self.max_context:
             raise ValueError(
@@ -101,22 +122,51 @@ class HFTarget(Target):
             max_tokens=max_tokens,
             dtype=self.dtype,
             device=self.device,
-            page_size=page_size,
+            page_size=attention_choice.check_page_size(self.attention, page_size),
+            scratch_tokens=0 if self.graphs is None else MAX_ROW_TOKENS,
         )
 
     @torch.inference_mode()
     def forward(self, rows: list[PassRow], cache: KVCache) -> Tensor:
         """Float32 logits [M, V]; see :meth:`Target.forward`."""
+        if self.native is not None:
+            return self.native.forward(rows, cache)
         return self.run_pass(rows, cache)[0]
 
-    def run_pass(self, rows: list[PassRow], cache: KVCache) -> tuple[Tensor, PassLayout]:
-        """The logits of :meth:`forward`, and the layout that the pass ran with."""
+    @torch.inference_mode()
+    def forward_with_features(
+        self, rows: list[PassRow], cache: KVCache, layers: tuple[int, ...]
+    ) -> tuple[Tensor, Tensor]:
+        """Logits [M, V] and float32 features [N, len(layers) * hidden]; see the contract.
+
+        Raises:
+            ValueError: the model has no such layer.
+        """
+        check_feature_layers(layers, self.cache_shape.num_layers, self.name)
+        if self.native is not None:
+            return self.native.forward_with_features(rows, cache, layers)
         num_tokens = sum(len(row.token_ids) for row in rows)
+        with tapped(self.model, layers) as taps:
+            logits, _ = self._run_eagerly(rows, cache)
+        return logits, torch.cat([taps[layer][0, :num_tokens].float() for layer in layers], dim=-1)
+
+    def run_pass(self, rows: list[PassRow], cache: KVCache) -> tuple[Tensor, PassLayout | VarlenLayout]:
+        """The logits of :meth:`forward`, and the layout that the pass ran with."""
+        replayed = None if self.graphs is None else self.graphs.run(rows, cache)
+        return self._run_eagerly(rows, cache) if replayed is None else replayed
+
+    def _run_eagerly(self, rows: list[PassRow], cache: KVCache) -> tuple[Tensor, PassLayout | VarlenLayout]:
         num_logits = sum(row.num_logits for row in rows)
-        pad = -num_tokens % self._row_multiple
-        layout = build_layout(
-            rows, cache, pad_tokens=pad, pad_logits=-num_logits % self._row_multiple if num_logits else 1
-        )
+        if self.attention in VARLEN_NAMES:
+            layout = build_varlen_layout(rows, cache)
+        else:
+            pad = -sum(len(row.token_ids) for row in rows) % self._row_multiple
+            pad_logits = -num_logits % self._row_multiple if num_logits else 1
+            layout = build_layout(rows, cache, pad_tokens=pad, pad_logits=pad_logits)
+        return self.logits_of(layout)[:num_logits].float(), layout
+
+    def logits_of(self, layout: PassLayout | VarlenLayout) -> Tensor:
+        """The model's own logits [M, V] at the layout's indices, padding included."""
         out = self.model(
             input_ids=layout.token_ids,
             position_ids=layout.positions,
@@ -124,7 +174,7 @@ class HFTarget(Target):
             logits_to_keep=layout.logits_index,
             dspark_layout=layout,
         )
-        return out.logits[0, :num_logits].float(), layout
+        return out.logits[0]
 
     @torch.inference_mode()
     def eager_logits(self, token_ids: Tensor) -> Tensor:
@@ -145,25 +195,38 @@ def load_target(
     numerics: Numerics = "fast",
     name: str | None = None,
     thresholds: RowThresholds = DEFAULT_THRESHOLDS,
+    attention: AttentionKind = "auto",
+    cuda_graphs: bool | None = None,
+    kernels: KernelKind = "auto",
 ) -> HFTarget:
     """A target from a local folder in Hugging Face format.
 
     Args:
         path: the folder.
         dtype: ``float32`` or ``bfloat16``.
-        device: ``cpu``, ``cuda`` or ``auto`` (cuda where there is one).
+        device: ``cpu``, ``cuda`` or ``auto`` (cuda where there is one and the numerics run there).
         numerics: see :class:`HFTarget`.
         name: for messages and tables; the folder's name by default.
         thresholds: row counts for the CPU product.
+        attention: see :func:`~dspark.models.attention_choice.choose_attention`.
+        cuda_graphs: replay small passes as CUDA graphs; None: where the attention allows it.
+        kernels: see :func:`~dspark.models.native.choice.choose_kernels`.
 
     Raises:
-        ValueError: unsupported numerics, architecture, cache or device.
+        ValueError: unsupported numerics, architecture, cache, attention or device.
     """
-    where = resolve_device(device)
+    kernels = kernels_beside(kernels, attention=attention, cuda_graphs=cuda_graphs)
+    where = resolve_device("cpu" if device == "auto" and numerics == "invariant" else device)
     config = AutoConfig.from_pretrained(path)
     refuse_uncroppable(config.get_text_config())
-    attention.register()
-    implementation = attention.EXACT_NAME if numerics == "invariant" else attention.NAME
+    attention_choice.register()
+    implementation = choose_attention(
+        attention,
+        numerics=numerics,
+        device=where,
+        dtype=getattr(torch, dtype),
+        config=config.get_text_config(),
+    )
     with _no_progress_bars():
         try:
             model = AutoModelForCausalLM.from_pretrained(
@@ -178,7 +241,15 @@ def load_target(
     torch.nn.Module.to(model, where)
     has_tokenizer = any((path / file).exists() for file in ("tokenizer.json", "tokenizer_config.json"))
     tokenizer = AutoTokenizer.from_pretrained(path) if has_tokenizer else None
-    return HFTarget(model, tokenizer, name=name or path.name, numerics=numerics, thresholds=thresholds)
+    return HFTarget(
+        model,
+        tokenizer,
+        name=name or path.name,
+        numerics=numerics,
+        thresholds=thresholds,
+        cuda_graphs=cuda_graphs,
+        kernels=kernels,
+    )
 
 
 @contextlib.contextmanager

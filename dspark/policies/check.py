@@ -17,6 +17,7 @@ class SignalSource(Protocol):
 
     signals: frozenset[Signal]
     deterministic: bool
+    max_depth: int | None
 
 
 def check_policy(policy: Policy, drafter: SignalSource | None, *, cost_available: bool) -> None:
@@ -37,7 +38,8 @@ def check_policy(policy: Policy, drafter: SignalSource | None, *, cost_available
     require_depth(policy.max_depth, f"the max_depth of policy {name}")
     if policy.needs_cost and not cost_available:
         raise ValueError(
-            f"policy {name} needs a cost model, and the run has none: set one, such as cost=linear"
+            f"policy {name} needs a cost model, and the run has none: `dspark profile` measures this machine "
+            "for cost=profile; or set another, such as cost=linear"
         )
     if drafter is None:
         if policy.max_depth > 0:

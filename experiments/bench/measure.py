@@ -51,11 +51,13 @@ def measure(
     num_new: int,
     repeats: int,
     progress: Progress,
+    warm_up: int = 2,
 ) -> list[Measurement]:
     """One measurement a side and batch size.
 
     Sides alternate within a repeat and their order rotates between repeats, so that a slow moment
-    of the machine does not fall on one side. Each side runs once before, untimed.
+    of the machine does not fall on one side. Each side runs once before, untimed, for ``warm_up``
+    tokens a row.
     """
     results = []
     task = progress.add_task("measuring", total=len(batch_sizes) * (repeats + 1) * len(contenders))
@@ -64,7 +66,7 @@ def measure(
         seconds: dict[str, tuple[list[float], list[float]]] = {c.name: ([], []) for c in contenders}
         texts: dict[str, Tokens] = {}
         for contender in contenders:
-            contender.generate(chosen, 2)
+            contender.generate(chosen, warm_up)
             progress.advance(task)
         for repeat in range(repeats):
             turn = repeat % len(contenders)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from experiments.bench.measure import Measurement
+    from experiments.bench.stepwise import StepTimes
 
-PLAIN, DEPTH_0, NGRAM = "engine, no drafter", "engine, depth 0", "engine, n-gram 4"
-BARE, TRANSFORMERS = "bare forward", "transformers generate"
+PLAIN, NGRAM, TRANSFORMERS = "engine, no drafter", "engine, n-gram 4", "transformers generate"
 
-DEPTH_0_TAX_BAR = 0.02
-BARE_BAR = 0.93
-TRANSFORMERS_BARS = {1: 1.0, 4: 1.2, 16: 1.2}
+DEPTH_0_TAX_BAR = 0.01
+BARE_BAR = 0.95
+TRANSFORMERS_BAR, TRANSFORMERS_END_TO_END_BAR = 1.5, 1.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +25,7 @@ class Ratio:
     value: float
     bar: float
     upper: bool = False  # the bar is a ceiling
+    ambition: bool = False  # reported, and no failure where it is missed
 
     @property
     def passed(self) -> bool:
@@ -33,43 +33,43 @@ class Ratio:
         return self.value <= self.bar if self.upper else self.value >= self.bar
 
 
-def ratios(measurements: list[Measurement]) -> list[Ratio]:
-    """All ratios that the measured sides allow, by batch size.
+def step_ratios(times: StepTimes) -> list[Ratio]:
+    """What a drafter costs that never drafts, and what the engine costs beside its passes."""
+    return [
+        Ratio(
+            name="depth-0 tax (time with drafter and depth 0 / without, - 1)",
+            batch_size=times.batch_size,
+            value=times.ratio("engine, depth 0", "engine") - 1,
+            bar=DEPTH_0_TAX_BAR,
+            upper=True,
+        ),
+        Ratio(
+            name="engine / bare forward, decode",
+            batch_size=times.batch_size,
+            value=times.ratio("bare forward", "engine"),
+            bar=BARE_BAR,
+        ),
+    ]
 
-    The tax and the share of the bare forward are medians over repeats of ratios within a repeat:
-    the two sides ran next to each other, so the machine's drift cancels.
-    """
+
+def ratios(measurements: list[Measurement]) -> list[Ratio]:
+    """The best of our sides over transformers, by batch size."""
     by_side = {(m.side, m.batch_size): m for m in measurements}
     rows = []
     for batch_size in sorted({m.batch_size for m in measurements}):
-        plain, depth_0, ngram, bare, other = (
-            by_side[side, batch_size] for side in (PLAIN, DEPTH_0, NGRAM, BARE, TRANSFORMERS)
-        )
+        plain, ngram, other = (by_side[side, batch_size] for side in (PLAIN, NGRAM, TRANSFORMERS))
         rows += [
-            Ratio(
-                name="depth-0 tax (time with drafter and depth 0 / without, - 1)",
-                batch_size=batch_size,
-                value=_paired(depth_0, plain) - 1,
-                bar=DEPTH_0_TAX_BAR,
-                upper=True,
-            ),
-            Ratio(
-                name="engine / bare forward, decode",
-                batch_size=batch_size,
-                value=1 / _paired(plain, bare),
-                bar=BARE_BAR,
-            ),
             Ratio(
                 name="best engine / transformers generate, decode",
                 batch_size=batch_size,
                 value=max(plain.decode_tokens_per_s, ngram.decode_tokens_per_s) / other.decode_tokens_per_s,
-                bar=TRANSFORMERS_BARS.get(batch_size, 1.2),
+                bar=TRANSFORMERS_BAR,
+            ),
+            Ratio(
+                name="best engine / transformers generate, end to end",
+                batch_size=batch_size,
+                value=max(plain.tokens_per_s, ngram.tokens_per_s) / other.tokens_per_s,
+                bar=TRANSFORMERS_END_TO_END_BAR,
             ),
         ]
     return rows
-
-
-def _paired(a: Measurement, b: Measurement) -> float:
-    """Median over repeats of a's decode time over b's."""
-    times = zip(a.long_s, a.short_s, b.long_s, b.short_s, strict=True)
-    return median((al - as_) / (bl - bs) for al, as_, bl, bs in times)

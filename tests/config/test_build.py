@@ -124,6 +124,9 @@ def test_a_synthetic_target_is_made_once_a_set_of_sizes(tmp_path: Path) -> None:
         seed=0,
         dtype="float32",
         device="cpu",
+        attention="auto",
+        cuda_graphs=None,
+        kernels="auto",
         cache_dir=tmp_path,
     )
     folder = build.target_folder(config)

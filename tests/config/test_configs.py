@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -39,6 +40,7 @@ MANDATORY = {
     ("drafter", "draft_model"): ["drafter.source=smollm2"],
     ("cost", "constant"): ["cost.target_s=0.01"],
     ("cost", "step_table"): ["cost.tokens=[1,8]", "cost.target_s=[0.1,0.2]"],
+    ("cost", "profile"): [f"cost.path={Path(__file__).parents[1] / 'cost' / 'profile_schema_1.json'}"],
     ("cost", "linear"): ["cost.target_fixed_s=0.01", "cost.target_kv_s=0.0", "cost.target_token_s=0.0"],
 }
 """What an option wants from the command line."""

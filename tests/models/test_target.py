@@ -9,6 +9,7 @@ from dspark.models.synthetic import make_synthetic_target
 from dspark.models.target import load_target, refuse_uncroppable, resolve_device
 
 FAMILIES = ["llama", "qwen3", "gemma2", "gemma3"]
+KERNELS = ["auto", "torch"]  # compiled kernels where they know the family, and the operations of torch
 NEW = [1, 8, 3, 5, 40]
 
 
@@ -34,12 +35,13 @@ def run_ragged(target, sequences, page_size=None):
     return target.forward(
         [PassRow(slot=i, start=len(s) - k, token_ids=s[-k:], num_logits=k) for i, (s, k) in enumerate(pairs)],
         cache,
-    )
+    ).cpu()
 
 
+@pytest.mark.parametrize("kernels", KERNELS)
 @pytest.mark.parametrize("numerics", ["fast", "invariant"])
-def test_ragged_pass_equals_the_models_own_eager_forward(folder, numerics):
-    target = load_target(folder, numerics=numerics)
+def test_ragged_pass_equals_the_models_own_eager_forward(folder, numerics, kernels):
+    target = load_target(folder, numerics=numerics, kernels=kernels)
     sequences = random_rows(target.vocab_size)
     logits = run_ragged(target, sequences)
     eager = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
@@ -48,14 +50,16 @@ def test_ragged_pass_equals_the_models_own_eager_forward(folder, numerics):
     torch.testing.assert_close(logits, torch.cat(own), atol=2e-4, rtol=1e-4)
 
 
-def test_small_pages_change_nothing(folder):
-    target = load_target(folder, numerics="invariant")
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_small_pages_change_nothing(folder, kernels):
+    target = load_target(folder, numerics="invariant", kernels=kernels)
     sequences = random_rows(target.vocab_size)
     assert torch.equal(run_ragged(target, sequences), run_ragged(target, sequences, page_size=16))
 
 
-def test_invariant_logits_are_bitwise_those_of_a_solo_run_token_by_token(folder):
-    target = load_target(folder, numerics="invariant")
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_invariant_logits_are_bitwise_those_of_a_solo_run_token_by_token(folder, kernels):
+    target = load_target(folder, numerics="invariant", kernels=kernels)
     sequences = random_rows(target.vocab_size)
     logits = run_ragged(target, sequences).split(NEW)
     for s, k, crowd in zip(sequences, NEW, logits, strict=True):
@@ -67,9 +71,10 @@ def test_invariant_logits_are_bitwise_those_of_a_solo_run_token_by_token(folder)
         assert torch.equal(torch.cat(solo[-k:]), crowd)
 
 
-def test_rejected_tokens_leave_no_trace(folder):
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_rejected_tokens_leave_no_trace(folder, kernels):
     """Rewind: a row that verified wrong drafts goes on exactly like one that never saw them."""
-    target = load_target(folder, numerics="invariant")
+    target = load_target(folder, numerics="invariant", kernels=kernels)
     row = random_rows(target.vocab_size)[0]
     cache = target.new_cache(1, 80)
     target.forward([PassRow(slot=0, start=0, token_ids=row[:20], num_logits=1)], cache)
@@ -201,7 +206,9 @@ def test_invariance_holds_for_long_passes_with_any_number_of_threads(threads, tm
 def test_invariant_context_ends_where_sums_stop_being_exact(tmp_path):
     folder = make_synthetic_target(tmp_path, max_context=9000)
     assert load_target(folder).max_context == 9000
-    assert load_target(folder, numerics="invariant").max_context == 8192
+    exact = load_target(folder, numerics="invariant", kernels="torch")
+    assert exact.max_context == 8192
+    assert load_target(folder, numerics="invariant", kernels="native").max_context == 9000
 
 
 def test_unknown_attention_keywords_are_refused_by_name(tiny_llama):

@@ -48,7 +48,10 @@ class Pass(ctypes.Structure):
     """One pass: where its tokens are and go, and the space to work in."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("tokens", "rows", "logits", "page_size", "threads")),
+        *(
+            (name, ctypes.c_int64)
+            for name in ("tokens", "rows", "logits", "page_size", "threads", "feature_stride")
+        ),
         *((name, ctypes.c_void_p) for name in ("ids", "positions", "write", "logits_index", "row", "pages")),
         *(
             (name, ctypes.c_void_p)
@@ -96,6 +99,7 @@ class Kernels:
 
 def pointer(tensor: Tensor) -> int:
     """The address of a tensor that the kernels can read."""
-    assert tensor.is_contiguous() and tensor.device.type == "cpu", "kernels read contiguous CPU tensors"
+    assert tensor.is_contiguous(), "kernels read contiguous CPU tensors"
+    assert tensor.device.type == "cpu", f"kernels read contiguous CPU tensors, got one on {tensor.device}"
     assert tensor.dtype in (torch.float32, torch.int64), f"kernels read float32 and int64, got {tensor.dtype}"
     return tensor.data_ptr()

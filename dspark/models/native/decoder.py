@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import ctypes
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 
+from dspark.models.base import EMBEDDING
 from dspark.models.native.binding import WEIGHTS, Kernels, Layer, Model, Pass, pointer
 from dspark.models.native.family import refusal, window_of
+from dspark.models.native.packing import pack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,31 +60,21 @@ class NativeDecoder:
         }
         self._norm = (config.rms_norm_eps, first.scaling)
         self._turns = (torch.empty(0, first.head_dim), torch.empty(0, first.head_dim))
-        self._model: tuple[KVCache, Model, Any] | None = None  # of the last cache
+        self._bound: WeakKeyDictionary[KVCache, tuple[Model, Any]] = WeakKeyDictionary()
 
     def forward(self, rows: list[PassRow], cache: KVCache) -> Tensor:
         """Float32 logits [M, V]; see :meth:`dspark.models.base.Target.forward`."""
+        return self._run(rows, cache, ())[0]
+
+    def forward_with_features(
+        self, rows: list[PassRow], cache: KVCache, layers: tuple[int, ...]
+    ) -> tuple[Tensor, Tensor]:
+        """Logits and features; see :meth:`dspark.models.base.Target.forward_with_features`."""
+        return self._run(rows, cache, layers)
+
+    def _run(self, rows: list[PassRow], cache: KVCache, taps: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         self._extend_turns(cache.max_tokens)
-        model = self._bind(cache)
-        ids: list[int] = []
-        positions: list[int] = []
-        write: list[int] = []
-        logits: list[int] = []
-        places: list[
-            int
-        ] = []  # of each row: its first token, their number, its start, its first page in `tables`
-        tables: list[int] = []
-        for row in rows:
-            stop = row.start + len(row.token_ids)
-            places += (len(ids), len(row.token_ids), row.start, len(tables))
-            tables += cache.pages(row.slot)
-            ids += row.token_ids
-            positions += range(row.start, stop)
-            write += cache.token_index(row.slot, row.start, stop)
-            logits += range(len(ids) - row.num_logits, len(ids))
-        numbers = torch.tensor([*ids, *positions, *write, *logits, *places, *tables])
-        at = numbers.data_ptr()
-        count, sizes = len(ids), self._sizes
+        packed, sizes = pack(rows, cache), self._sizes
         q_width = sizes["heads"] * sizes["head_size"]
         widths = {
             "stream": sizes["hidden"],
@@ -90,20 +83,25 @@ class NativeDecoder:
             "mixed": max(q_width, sizes["intermediate"]),
             "gate_up": 2 * sizes["intermediate"],
         }
-        space = torch.empty(count * sum(widths.values()))
-        out = torch.empty(len(logits), sizes["vocab"])
+        space = torch.empty(packed.num_tokens * sum(widths.values()))
+        out = torch.empty(packed.num_logits, sizes["vocab"])
+        features = torch.empty(packed.num_tokens, len(taps) * sizes["hidden"])
+        model, layers = self._bind(cache)
+        for place, layer in enumerate(taps):
+            start = place * sizes["hidden"]
+            if layer == EMBEDDING:
+                embedded = self._body.embed_tokens.weight[packed.token_ids]
+                features[:, start : start + sizes["hidden"]] = embedded
+            else:
+                layers[layer].features = features.data_ptr() + 4 * start
         one = Pass(
-            tokens=count,
+            tokens=packed.num_tokens,
             rows=len(rows),
-            logits=len(logits),
+            logits=packed.num_logits,
             page_size=cache.page_size,
             threads=torch.get_num_threads(),
-            ids=at,
-            positions=at + 8 * count,
-            write=at + 16 * count,
-            logits_index=at + 24 * count,
-            row=at + 24 * count + 8 * len(logits),
-            pages=at + 24 * count + 8 * len(logits) + 8 * len(places),
+            feature_stride=features.shape[1],
+            **packed.addresses(),
             cos=self._turns[0].data_ptr(),
             sin=self._turns[1].data_ptr(),
             out=out.data_ptr(),
@@ -111,13 +109,16 @@ class NativeDecoder:
         address = space.data_ptr()
         for name, width in widths.items():
             setattr(one, name, address)
-            address += 4 * width * count
+            address += 4 * width * packed.num_tokens
         self.kernels.decoder_pass(model, one)
-        return out
+        for layer in taps:
+            if layer != EMBEDDING:
+                layers[layer].features = None
+        return out, features
 
-    def _bind(self, cache: KVCache) -> Model:
-        """The model's structure over the pages of ``cache``."""
-        if self._model is None or self._model[0] is not cache:
+    def _bind(self, cache: KVCache) -> tuple[Model, Any]:
+        """The model's structure over the pages of ``cache``, and its layers."""
+        if cache not in self._bound:
             layers = (Layer * len(self._weights))()
             for i, (layer, weights) in enumerate(zip(layers, self._weights, strict=True)):
                 for name, weight in weights.items():
@@ -133,8 +134,8 @@ class NativeDecoder:
                 head=pointer(self._head),
                 layer=ctypes.addressof(layers),
             )
-            self._model = (cache, model, layers)
-        return self._model[1]
+            self._bound[cache] = (model, layers)
+        return self._bound[cache]
 
     def _extend_turns(self, num_positions: int) -> None:
         """Cosines and sines of all positions that a cache can hold, by the model's own rotary module."""

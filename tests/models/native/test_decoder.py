@@ -17,29 +17,29 @@ from dspark.models.native.compile import NoCompilerError
 from dspark.models.native.family import refusal
 from dspark.models.target import load_target
 
-SIZES = dict(
-    vocab_size=101,
-    hidden_size=48,
-    intermediate_size=80,
-    num_hidden_layers=3,
-    num_attention_heads=6,
-    num_key_value_heads=2,
-    max_position_embeddings=256,
-)
+SIZES = {
+    "vocab_size": 101,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+}
 CONFIGS = {
     "llama": LlamaConfig(**SIZES, rms_norm_eps=1e-5),
     "llama, a head a key": LlamaConfig(**{**SIZES, "num_key_value_heads": 6}, attention_bias=True),
     "llama, many heads a key": LlamaConfig(**{**SIZES, "num_attention_heads": 12, "num_key_value_heads": 1}),
     "llama3 positions": LlamaConfig(
         **SIZES,
-        rope_parameters=dict(
-            rope_type="llama3",
-            rope_theta=1e4,
-            factor=4.0,
-            low_freq_factor=1.0,
-            high_freq_factor=4.0,
-            original_max_position_embeddings=64,
-        ),
+        rope_parameters={
+            "rope_type": "llama3",
+            "rope_theta": 1e4,
+            "factor": 4.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
     ),
     "mistral": MistralConfig(**SIZES, sliding_window=9),
     "qwen2": Qwen2Config(**SIZES),
@@ -147,7 +147,7 @@ def test_other_numbers_run_through_torch(tiny_llama):
         (LlamaConfig(**SIZES, hidden_act="gelu"), "silu gate, got hidden_act=gelu"),
         (LlamaConfig(**SIZES, mlp_bias=True), "an MLP without bias"),
         (
-            LlamaConfig(**SIZES, rope_parameters=dict(rope_type="dynamic", rope_theta=1e4, factor=2.0)),
+            LlamaConfig(**SIZES, rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
             "rotary positions default, linear, llama3, yarn, got dynamic",
         ),
         (GemmaConfig(**SIZES, head_dim=8), "got GemmaForCausalLM"),

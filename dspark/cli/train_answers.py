@@ -1,0 +1,45 @@
+"""The first stage of `dspark train`: the target's answers, with a bar and their tokens a second."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from dspark.cli.train_progress import TrainProgress
+from dspark.models.sources import default_cache_dir
+from dspark.training.answers import generate_answers, read_answers, wanted_answers
+from dspark.training.sources import training_prompts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from dspark.config.train import TrainCommand
+    from dspark.models.target import HFTarget
+
+
+def answers_folder(config: TrainCommand, target: HFTarget) -> Path:
+    """Where the answers lie."""
+    if config.answers.folder is not None:
+        return config.answers.folder.expanduser()
+    name = re.sub(r"\W+", "-", target.name).strip("-").lower()
+    return default_cache_dir() / "training" / name
+
+
+def write_answers(config: TrainCommand, target: HFTarget, folder: Path, console: Console) -> None:
+    """Generate what the folder lacks; told on stderr, by a bar or once a minute.
+
+    Raises:
+        ValueError: see :func:`~dspark.training.answers.generate_answers`.
+    """
+    prompts = training_prompts(config.prompts.sources, config.prompts.folder)
+    settings = config.answers.settings
+    names = {name for name, _, _ in wanted_answers(prompts, settings)}
+    num_done = sum(answer.id in names for answer in read_answers(folder))
+    progress = TrainProgress(console, what="answers", total=len(names), done=num_done)
+    with progress.shown():
+        generate_answers(
+            target, prompts, settings, folder, lambda answer: progress.advance(len(answer.token_ids))
+        )
+    progress.say()

@@ -1,0 +1,166 @@
+"""Drafts whole blocks from the target's features: DSpark and DFlash (arXiv 2607.05147).
+
+One pass of the backbone computes all slots of a block; a sequential head, where there is one, goes
+over them token by token. The block always has the length that the drafter was trained with, because
+its slots see each other and a shorter one would be another distribution. A row's plan saves what
+comes after: rows of the LM head, steps of the sequential head, and the target's verification. A row
+of plan 0 costs nothing, since the features that every pass hands over are only kept, and become
+keys and values when the row is drafted for again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from dspark.drafters.base import DraftBatch, Drafter, Proceed
+from dspark.drafters.block_cache import BlockCache, BlockRows
+from dspark.drafters.block_head import BlockSteps
+from dspark.drafters.draft_vocabulary import DraftVocabulary
+from dspark.drafters.fused_block import for_drafting
+from dspark.drafters.pending_features import PendingFeatures
+from dspark.drafters.signals import LOGIT_SIGNALS, LogitSignals
+from dspark.types import NO_TOKEN, Draft, Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from dspark.drafters.block_model import BlockBackbone
+    from dspark.models.base import PassRow
+    from dspark.models.native.binding import Kernels
+
+
+class BlockDrafter(Drafter):
+    """A block drafter; with a confidence head it gives the signal ``confidence``.
+
+    It asks ``proceed`` after every token, so that rules which stop after including a token work as
+    with any drafter. The backbone has run by then: a stop saves steps of the head and verification.
+
+    Under ``rejection`` the drafted law depends on company up to rounding, as products of several rows
+    do; the law of the text does not.
+
+    Args:
+        model: backbone and heads, with the target's embedding and head in place; its weights as they are
+            now, in layers made for drafting. The model itself stays as it is.
+        block_length: drafts of a block; None is what the drafter was trained with. Another number
+            changes all drafts of the block, mostly for the worse: measure before using it.
+        kernels: the target's CPU kernels, if it has any.
+
+    Raises:
+        ValueError: ``block_length`` is below 1.
+    """
+
+    deterministic = False
+    autoregressive = True
+
+    def __init__(
+        self, model: BlockBackbone, block_length: int | None = None, kernels: Kernels | None = None
+    ) -> None:
+        if block_length is not None and block_length < 1:
+            raise ValueError(
+                f"block_length must be >= 1 draft, or null for the trained one, got {block_length}"
+            )
+        spec = model.spec
+        self.model = for_drafting(model, kernels)
+        self.block_length = block_length or spec.block_size
+        self.max_depth = self.block_length
+        self.signals = block_signals(confidence_head=spec.confidence_head)
+        self.vocab_size: int | None = spec.vocab_size
+        self.max_context: int | None = spec.max_context
+        self.feature_layers = spec.feature_layers
+        self._vocabulary = DraftVocabulary(model.d2t, spec.vocab_size)
+        self._num_slots = spec.slots_for(self.block_length)
+        self._cache: BlockCache | None = None
+        self._pending = PendingFeatures(0)
+        self._done: list[int] = []  # context positions of each slot that are keys and values
+
+    def open(self, num_slots: int, max_depth: int, max_context: int) -> None:
+        """Allocate keys and values for rows of up to ``max_context`` tokens and a block behind them."""
+        assert max_depth <= self.block_length, "the engine refuses plans that are deeper than a block"
+        self._cache = BlockCache(
+            self.model.spec,
+            num_slots=num_slots,
+            max_tokens=max_context + self._num_slots,
+            like=self.model.norm.weight,
+        )
+        self._pending, self._done = PendingFeatures(num_slots), [0] * num_slots
+
+    def release(self, slot: int) -> None:
+        """Forget the slot's features and context."""
+        self._pending.forget(slot)
+        self._done[slot] = 0
+
+    def take_features(self, rows: Sequence[PassRow], features: Tensor) -> None:
+        """Keep the features of a pass until their rows are drafted for."""
+        self._pending.put(rows, features)
+
+    @torch.inference_mode()
+    def propose(self, batch: DraftBatch, plan: Tensor, proceed: Proceed) -> Draft:
+        """Drafts one block a row, as far as planned; see :meth:`Drafter.propose`.
+
+        On another device than the host there is one wait a depth, for the drawn tokens.
+        """
+        depths = plan.tolist()
+        num_rows, max_depth = len(depths), max(depths)
+        rows = [row for row, depth in enumerate(depths) if depth > 0]
+        tokens = torch.full((num_rows, max_depth), NO_TOKEN)
+        lengths = torch.zeros_like(plan)
+        signals = LogitSignals(num_rows, max_depth, batch.needs & self.signals, plan.device)
+        q: Tensor | None = None
+        anchors = [batch.tokens[row][-1] for row in rows]
+        steps = BlockSteps(self.model, self._hidden(batch, rows), anchors, [depths[row] for row in rows])
+        going = torch.tensor(rows)
+        wants_confidence = Signal.CONFIDENCE in batch.needs and self.model.confidence_head is not None
+        for k in range(1, max_depth + 1):
+            logits = steps.logits()
+            drawn, q_k = batch.sampler.draw(going, k, self._vocabulary.widen(logits), tokens[going, : k - 1])
+            tokens[going, k - 1] = drawn.to(tokens.device)
+            lengths[going] = k
+            given = {Signal.CONFIDENCE: steps.confidence()} if wants_confidence else {}
+            signals.record(going, k, logits, self._vocabulary.draft_ids(drawn), given)
+            if q_k is not None:
+                q = q_k.new_zeros(num_rows, max_depth, q_k.shape[1]) if q is None else q
+                q[going.to(q.device), k - 1] = q_k
+            goes_on = (proceed(k, signals.upto(k)) & (plan > k) & (lengths == k))[going]
+            going = going[goes_on]
+            if going.numel() == 0:
+                break
+            steps.advance(drawn, goes_on)
+        return Draft(tokens=tokens, lengths=lengths, q=q, signals=signals.all())
+
+    def _hidden(self, batch: DraftBatch, rows: list[int]) -> Tensor:
+        """Float [R, drafts, d]: the outputs of the slots that draft, for the rows with a plan."""
+        assert self._cache is not None, "propose before open"
+        slots = batch.slots[rows].tolist()
+        positions = [len(batch.tokens[row]) - 1 for row in rows]  # the anchor, which has no features yet
+        self._catch_up(self._cache, slots, positions)
+        where = BlockRows(self._cache, slots, positions, self._num_slots)
+        anchors = torch.tensor([batch.tokens[row][-1] for row in rows], device=where.positions.device)
+        token_ids = self.model.slots(anchors, self._num_slots)
+        hidden = self.model.run(token_ids, where.positions, where.attend)
+        return hidden[:, self.model.spec.first_slot :]
+
+    def _catch_up(self, cache: BlockCache, slots: list[int], anchors: list[int]) -> None:
+        """Keys and values of all context tokens before the rows' anchors."""
+        behind = [(slot, self._done[slot], end) for slot, end in zip(slots, anchors, strict=True)]
+        behind = [(slot, done, end) for slot, done, end in behind if done < end]
+        if not behind:
+            return
+        device = self.model.norm.weight.device
+        features = torch.cat([self._pending.take(*span) for span in behind])
+        context = self.model.context(features.to(self.model.norm.weight)[None])
+        positions = torch.cat([torch.arange(done, end) for _, done, end in behind]).to(device)
+        owners = torch.tensor([slot for slot, done, end in behind for _ in range(done, end)], device=device)
+        places = cache.places(owners, positions)
+        for layer, keys_values in enumerate(self.model.context_kv(context, positions[None])):
+            cache.write(layer, places, keys_values)
+        for slot, _, end in behind:
+            self._done[slot] = end
+
+
+def block_signals(*, confidence_head: bool) -> frozenset[Signal]:
+    """The signals of a block drafter with or without a confidence head."""
+    return LOGIT_SIGNALS | {Signal.CONFIDENCE} if confidence_head else LOGIT_SIGNALS

@@ -1,0 +1,55 @@
+"""Which answers are trained on and which are kept for evaluation."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dspark.training.sources import mixed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dspark.training.answers import Answer
+    from dspark.training.settings import TrainSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Answers by their use; no prompt is on both sides."""
+
+    training: tuple[Answer, ...]
+    held_out: tuple[Answer, ...]  # at most num_eval_answers greedy ones, and as many drawn ones
+
+
+def split_answers(answers: Sequence[Answer], settings: TrainSettings) -> Split:
+    """The answers that have something to guess, divided by a hash of their prompts.
+
+    Raises:
+        ValueError: too few answers to have some on both sides.
+    """
+    usable = [answer for answer in answers[: settings.max_answers] if len(answer.token_ids) >= 2]
+    is_held = {
+        key: _share_of(key, settings.seed) < settings.held_out_share
+        for key in {answer.prompt_key for answer in usable}
+    }
+    training = tuple(answer for answer in usable if not is_held[answer.prompt_key])
+    left = {answer.id: answer for answer in usable if is_held[answer.prompt_key]}
+    ordered = [left[name] for name in mixed(list(left), settings.seed)]
+    greedy = [answer for answer in ordered if answer.temperature == 0]
+    drawn = [answer for answer in ordered if answer.temperature > 0]
+    num = settings.num_eval_answers
+    held_out = (*greedy[:num], *drawn[:num])
+    if not training or not held_out:
+        raise ValueError(
+            f"{len(usable)} answers of 2 tokens or more, {len(training)} to train on and {len(left)} to evaluate "
+            "on: generate more, or change train.held_out_share"
+        )
+    return Split(training=training, held_out=held_out)
+
+
+def _share_of(key: str, seed: int) -> float:
+    """A number in [0, 1) that follows from the key."""
+    code = hashlib.sha256(f"held out/{seed}/{key}".encode()).digest()
+    return int.from_bytes(code[:8], "big") / 2**64

@@ -1,0 +1,159 @@
+"""How far guesses are from the target's law, as sums that add up over answers, devices and steps.
+
+Every row is one guessed token: draft k of a block. With q the drafter's law over its W tokens and p the
+target's over all V, both at temperature 1:
+
+* ``ce``: -log q(x) of the answer's token x; nothing where the drafter lacks x.
+* ``soft_ce``: -sum_v p(v) log q(v) over the drafter's tokens (EAGLE-3, arXiv 2503.01840).
+* ``tv``: 1/2 sum_v |p(v) - q(v)| over all V; q is 0 where the drafter lacks v. 1 - tv is the chance that
+  rejection sampling accepts the draft (Leviathan et al., arXiv 2211.17192).
+* ``confidence``: binary cross entropy of the confidence head against 1 - tv, which is not learned from.
+
+Draft k of a block weighs exp(-k / decay); sums of weighted terms are divided by the sum of weights over
+the whole step (DSpark, arXiv 2607.05147; DeepSpec's ``modeling/dspark/loss.py``, whose L1 is 2 tv).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+if TYPE_CHECKING:
+    from dspark.training.settings import LossWeights
+
+TERMS = ("ce", "soft_ce", "tv", "confidence")
+CHUNK_VALUES = 1 << 27
+"""Logits of one piece; larger batches are computed in pieces that the backward pass computes again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guesses:
+    """What the losses are computed from; R rows.
+
+    ``weight`` and ``teacher`` are [W, d + r] and [W, d]: a row's logits are its hidden state and what
+    the Markov head makes of the token before, side by side, times ``weight``.
+    """
+
+    hidden: Tensor  # [R, d + r]
+    weight: Tensor  # [W, d + r]
+    teacher_hidden: Tensor  # [R, d]
+    teacher: Tensor  # [W, d], rows of the target's head
+    log_normaliser: Tensor  # [R]
+    labels: Tensor  # int [R], draft ids, -1 where the drafter lacks the token
+    confidence: Tensor | None  # [R], logits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Each row's terms and how it compares."""
+
+    ce: Tensor  # [R]
+    soft_ce: Tensor  # [R]
+    tv: Tensor  # [R]
+    confidence: Tensor  # [R]; 0 without the head
+    is_match: Tensor  # bool [R]: the likeliest guess is the answer's token
+
+
+def measure(guesses: Guesses) -> Measured:
+    """The terms of every row, float32 [R] each, with gradients to everything but the target's law."""
+    rows, width = guesses.hidden.shape[0], guesses.weight.shape[0]
+    size = max(1, CHUNK_VALUES // width)
+    if rows <= size:
+        ce, soft, tv, match = _compare(*_of_rows(guesses, slice(None)))
+    else:
+        pieces = [_of_rows(guesses, slice(start, start + size)) for start in range(0, rows, size)]
+        parts = [checkpoint(_compare, *piece, use_reentrant=False) for piece in pieces]
+        ce, soft, tv, match = (torch.cat(each) for each in zip(*parts, strict=True))
+    confidence = torch.zeros_like(tv)
+    if guesses.confidence is not None:
+        accepted = 1 - tv.detach()
+        confidence = F.binary_cross_entropy_with_logits(
+            guesses.confidence.float(), accepted, reduction="none"
+        )
+    return Measured(ce=ce, soft_ce=soft, tv=tv, confidence=confidence, is_match=match)
+
+
+def _of_rows(guesses: Guesses, rows: slice) -> tuple[Tensor, ...]:
+    return (
+        guesses.hidden[rows],
+        guesses.weight,
+        guesses.teacher_hidden[rows],
+        guesses.teacher,
+        guesses.log_normaliser[rows],
+        guesses.labels[rows],
+    )
+
+
+def _compare(
+    hidden: Tensor, weight: Tensor, taught: Tensor, teacher: Tensor, normaliser: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """ce, soft_ce, tv [R] and which rows match."""
+    log_q = torch.log_softmax(F.linear(hidden, weight).float(), -1)
+    with torch.no_grad():
+        p = torch.exp(F.linear(taught.to(teacher.dtype), teacher).float() - normaliser[:, None].float())
+        is_match = log_q.argmax(-1) == labels
+        missed = (1 - p.sum(-1)).clamp(min=0)  # what the drafter cannot draft
+    known = labels >= 0
+    ce = -log_q.gather(-1, labels.clamp(min=0)[:, None])[:, 0] * known
+    soft_ce = -(p * log_q).sum(-1)
+    tv = ((p - log_q.exp()).abs().sum(-1) + missed) / 2
+    return ce, soft_ce, tv, is_match
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossSums:
+    """Sums over the blocks of a batch; tensors, of which ``terms`` carry gradients.
+
+    ``overlap`` and ``match`` are per draft k; ``survival`` and ``run`` are the same, multiplied up to k:
+    a draft counts if all before it do.
+    """
+
+    terms: Tensor  # [4], TERMS in order, each the sum of weight * term
+    weight: Tensor  # sum of weights
+    count: Tensor  # [K] guesses
+    overlap: Tensor  # [K] sum of 1 - tv
+    survival: Tensor  # [K] sum of the product of 1 - tv up to k
+    match: Tensor  # [K] guesses whose likeliest token is the answer's
+    run: Tensor  # [K] blocks whose first k + 1 guesses all match
+    error: Tensor  # sum of |confidence - (1 - tv)|
+
+
+def sum_up(measured: Measured, exists: Tensor, confidence: Tensor | None, decay: float) -> LossSums:
+    """The sums of a batch.
+
+    Args:
+        measured: of the A * K rows, block after block.
+        exists: bool [A, K], guesses that have a label.
+        confidence: [A * K] logits, or None.
+        decay: draft k weighs exp(-k / decay).
+    """
+    k = torch.arange(exists.shape[1], device=exists.device)
+    weights = exists * torch.exp(-k / decay)
+    terms = torch.stack([(getattr(measured, name).view(exists.shape) * weights).sum() for name in TERMS])
+    overlap = (1 - measured.tv.detach()).view(exists.shape)
+    match = measured.is_match.view(exists.shape).float() * exists
+    error = overlap.new_zeros(())
+    if confidence is not None:
+        said = torch.sigmoid(confidence.detach().float()).view(exists.shape)
+        error = ((said - overlap).abs() * exists).sum()
+    return LossSums(
+        terms=terms,
+        weight=weights.sum(),
+        count=exists.sum(0).float(),
+        overlap=(overlap * exists).sum(0),
+        survival=(overlap.cumprod(1) * exists).sum(0),
+        match=match.sum(0),
+        run=match.cumprod(1).sum(0),
+        error=error,
+    )
+
+
+def total_loss(sums: LossSums, weights: LossWeights, weight_sum: Tensor) -> Tensor:
+    """The loss: weighted terms over the step's sum of weights."""
+    factors = sums.terms.new_tensor([getattr(weights, name) for name in TERMS])
+    return (sums.terms * factors).sum() / weight_sum
