@@ -20,6 +20,14 @@ SHORTENED = ("debug=smoke", "workload.num_requests=2", "sampling.max_new_tokens=
 """Appended to a documented command: the tiny target and no tracker, two requests, eight tokens."""
 SHORT_AUDIT = ("audit.num_random=1", "audit.num_hunted=5", "audit.num_probed=5", "audit.trace_steps=0")
 """The same for an audit, which has no requests: few worlds and no engine."""
+SHORT_TRAIN = (
+    *("target=synthetic", "tracker=none", "prompts.folder=null", "answers.folder=answers"),
+    *("prompts.sources=[{name: builtin, path: null, max_prompt_chars: 90}]", "answers.temperatures=[0.0]"),
+    *("answers.max_new_tokens=6", "draft.feature_layers=[0]", "draft.initial_layers=null"),
+    *("draft.vocab_size=64", "draft.mask_token_id=0", "train.num_steps=2", "train.batch_size=2"),
+    *("train.held_out_share=0.3", "train.num_eval_answers=2"),
+)
+"""The same for a training: a tiny target, short answers, two steps."""
 SHORT_ROOFLINE = ("batch_sizes=[1,8]", "depths=[0,2]")
 """The same for a roofline, which runs no model."""
 
@@ -51,5 +59,7 @@ def run_shortened(command: str, substitutes: dict[str, Path] | None = None) -> i
         command = command.replace(f"={word}", f"={folder}")
     program, *arguments = shlex.split(command)
     assert program == "dspark", command
-    shortened = {"audit": SHORT_AUDIT, "roofline": SHORT_ROOFLINE}.get(arguments[0], SHORTENED)
+    shortened = {"audit": SHORT_AUDIT, "roofline": SHORT_ROOFLINE, "train": SHORT_TRAIN}.get(
+        arguments[0], SHORTENED
+    )
     return main([*arguments, *shortened])

@@ -64,15 +64,15 @@ def _check_room(settings: ProfileConfig, prepared: Prepared) -> None:
     from dspark.cli.profile_samples import pass_sizes
     from dspark.config.check import draft_context, model_facts
 
-    limit = model_facts(prepared.target_folder, "target.source").max_context
+    target = model_facts(prepared.target_folder, "target.source")
+    limit = target.max_context
     longest = max(size.context + -(-size.tokens // size.rows) for size in pass_sizes(settings)[0])
     if longest > limit:
         raise ValueError(
             f"profile.contexts and profile.tokens make rows of {longest} tokens, and the target's context is "
             f"{limit}: measure shorter ones"
         )
-    if prepared.draft_folder is not None:
-        limit = min(limit, draft_context(prepared.config, prepared.draft_folder))
+    limit = min(limit, draft_context(prepared, target) or limit)
     depths = [0, *settings.depths] * (settings.repeats + 1)  # each also runs once untimed
     drafting = settings.draft_prompt_tokens + room_tokens(depths)
     if drafting > limit:

@@ -146,14 +146,19 @@ def claim_folder(path: Path, origin: Mapping[str, Any], *, resume: bool) -> int:
         _move_aside(path)
         write_json(path / "provenance.json", {"schema": 1, **origin, "resumed": []})
         return 0
-    recorded = _recorded(path)
+    recorded = recorded_origin(path)
     _check_same_config(recorded["config"], origin["config"], path)
     recorded["resumed"].append({key: value for key, value in origin.items() if key != "config"})
     write_json(path / "provenance.json", recorded)
     return len(recorded["resumed"])
 
 
-def _recorded(path: Path) -> dict[str, Any]:
+def recorded_origin(path: Path) -> dict[str, Any]:
+    """The provenance of the run in a folder.
+
+    Raises:
+        ValueError: there is none.
+    """
     file = path / "provenance.json"
     if not file.is_file():
         raise ValueError(

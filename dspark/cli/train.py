@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dspark.cli.launch import Invocation, launch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from accelerate import Accelerator
 
@@ -24,6 +24,7 @@ def command(arguments: Sequence[str]) -> int:
 def _job(invocation: Invocation) -> int:
     # these import torch, which commands that only explain themselves must not wait for
     from dspark.cli.console import shown_messages, stderr
+    from dspark.cli.rundir import recorded_origin
     from dspark.cli.train_answers import answers_folder, write_answers
     from dspark.cli.train_run import train_drafter
     from dspark.config.build import target_folder
@@ -32,6 +33,8 @@ def _job(invocation: Invocation) -> int:
     config = parse_train(invocation.plain)
     folder = target_folder(config.target)
     _check(config, folder)
+    if config.resume:
+        recorded_origin(invocation.run_dir)  # refuses a folder without a run
     console = stderr()
     with shown_messages(console):
         accelerator = _accelerator(config)
@@ -42,11 +45,24 @@ def _job(invocation: Invocation) -> int:
             )
         target = _load(config, folder)
         answers = answers_folder(config, target)
-        if config.stage != "train":
-            write_answers(config, target, answers, console)
+        row = None if config.stage == "train" else write_answers(config, target, answers, console)
         if config.stage != "answers":
             train_drafter(invocation, config, target, answers, accelerator)
+        elif row is not None:
+            _tell_answers(invocation, answers, row)
     return 0
+
+
+def _tell_answers(invocation: Invocation, answers: Path, row: dict[str, float]) -> None:
+    """``summary.json`` of a run that only generates, and where the answers lie."""
+    from dspark.cli.console import stdout
+    from dspark.cli.provenance import command_line
+    from dspark.metrics.summary import SUMMARY_SCHEMA
+    from dspark.metrics.trace import write_json
+
+    told = {"schema": SUMMARY_SCHEMA, "command": command_line(invocation), "complete": True, "rows": [row]}
+    write_json(invocation.run_dir / "summary.json", told)
+    stdout().print(f"answers: {answers / 'answers.jsonl'}", markup=False, soft_wrap=True)
 
 
 def _check(config: TrainCommand, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING
 
 from dspark.cli.train_progress import TrainProgress
@@ -27,8 +28,8 @@ def answers_folder(config: TrainCommand, target: HFTarget) -> Path:
     return default_cache_dir() / "training" / name
 
 
-def write_answers(config: TrainCommand, target: HFTarget, folder: Path, console: Console) -> None:
-    """Generate what the folder lacks; told on stderr, by a bar or once a minute.
+def write_answers(config: TrainCommand, target: HFTarget, folder: Path, console: Console) -> dict[str, float]:
+    """Generate what the folder lacks; told on stderr, by a bar or once a minute. Returns a summary row.
 
     Raises:
         ValueError: see :func:`~dspark.training.answers.generate_answers`.
@@ -37,9 +38,19 @@ def write_answers(config: TrainCommand, target: HFTarget, folder: Path, console:
     settings = config.answers.settings
     names = {name for name, _, _ in wanted_answers(prompts, settings)}
     num_done = sum(answer.id in names for answer in read_answers(folder))
+    started_s = time.monotonic()
     progress = TrainProgress(console, what="answers", total=len(names), done=num_done)
     with progress.shown():
         generate_answers(
             target, prompts, settings, folder, lambda answer: progress.advance(len(answer.token_ids))
         )
     progress.say()
+    kept = read_answers(folder)
+    return {
+        "num_prompts": len(prompts),
+        "num_answers": len(kept),
+        "answer_tokens": sum(len(answer.token_ids) for answer in kept),
+        "prompt_tokens": sum(len(answer.prompt_ids) for answer in kept),
+        "new_answers": len(names) - num_done,
+        "wall_s": time.monotonic() - started_s,
+    }

@@ -7,8 +7,6 @@ Files: ``provenance.json``, ``data.json`` (which answers), ``curves.jsonl`` (a p
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,9 +24,9 @@ from dspark.drafters.formats import save_drafter_folder
 from dspark.metrics.summary import SUMMARY_SCHEMA
 from dspark.metrics.trace import JsonlWriter, drop_torn_line, keep_lines, read_jsonl, write_json
 from dspark.metrics.tracker import NoTracker
-from dspark.training.answers import check_answers, read_answers
+from dspark.training.answers import check_answers
 from dspark.training.build import draft_spec, new_drafter, num_trained
-from dspark.training.data import Split, split_answers
+from dspark.training.data import Split, answers_of_run, split_answers
 from dspark.training.lesson_store import StoredTeacher
 from dspark.training.lessons import TargetTeacher
 from dspark.training.trainee import Trainee
@@ -66,9 +64,9 @@ def train_drafter(
     origin = provenance(invocation, device=target.device, num_threads=torch.get_num_threads())
     if is_main:
         claim_folder(folder, origin, resume=config.resume)
+        answers_of_run(answers_folder, folder)  # writes down which they are
     accelerator.wait_for_everyone()
-    answers = _chosen_answers(config, folder, answers_folder, is_main=is_main)
-    accelerator.wait_for_everyone()
+    answers = answers_of_run(answers_folder, folder)
     split = split_answers(answers, config.train)
     data = _build(config, target, answers_folder, split, accelerator)
     tracker: Tracker = NoTracker()
@@ -157,7 +155,7 @@ def _run(trainer: Trainer, folder: Path, tracker: Tracker, *, is_main: bool) -> 
         return
     drop_torn_line(path)
     done = trainer.progress.step
-    keep_lines(path, lambda line: 0 < done and line["step"] <= done)
+    keep_lines(path, lambda line: done > 0 and line["step"] <= done)
     progress = TrainProgress(stderr(), what="steps", total=trainer.settings.num_steps, done=done)
     with progress.shown(), JsonlWriter(path) as writer:
 
@@ -177,7 +175,13 @@ def _finish(
     best = trainer.checkpoints.load_best()
     assert best is not None, "a training ends with an evaluation"
     drafter = trainer.trainee.drafter
-    save_drafter_folder(drafter, folder / "drafter", layout=config.layout, with_tables=False)
+    save_drafter_folder(
+        drafter,
+        folder / "drafter",
+        layout=config.layout,
+        with_tables=False,
+        with_head=config.draft.train_head,
+    )
     lines = list(read_jsonl(folder / "curves.jsonl"))
     held_out = [line for line in lines if line["kind"] == "held_out"]
     best_line = next(line for line in held_out if line["step"] == trainer.progress.best_step)
@@ -217,34 +221,3 @@ def _shared_folder(path: Path, accelerator: Accelerator) -> Path:
     from accelerate.utils import broadcast_object_list
 
     return broadcast_object_list([path])[0]
-
-
-def _chosen_answers(
-    config: TrainCommand, folder: Path, answers_folder: Path, *, is_main: bool
-) -> list[Answer]:
-    """The answers of this run: those that were there when it began, also where more have come since.
-
-    Raises:
-        ValueError: a resumed run's answers have changed.
-    """
-    answers = read_answers(answers_folder)
-    path = folder / "data.json"
-    if path.is_file():
-        recorded = json.loads(path.read_text(encoding="utf-8"))
-        answers = answers[: recorded["num_answers"]]
-        if recorded["ids_sha256"] != _digest(answers):
-            raise ValueError(
-                f"the answers in {answers_folder} are not those that the run in {folder} began with: "
-                "bring them back, or start a new run"
-            )
-    elif is_main:
-        told = {"schema": 1, "num_answers": len(answers), "ids_sha256": _digest(answers)}
-        write_json(path, told)
-    return answers
-
-
-def _digest(answers: list[Answer]) -> str:
-    code = hashlib.sha256()
-    for answer in answers:
-        code.update(repr((answer.id, answer.token_ids)).encode())
-    return code.hexdigest()

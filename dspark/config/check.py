@@ -210,12 +210,14 @@ def model_facts(folder: Path, where: str) -> ModelFacts:
     )
 
 
-def draft_context(config: Config, folder: Path) -> int:
-    """Positions of a drafter with weights in a folder."""
-    if isinstance(config.drafter, DraftModelConfig):
+def draft_context(prepared: Prepared, target: ModelFacts) -> int | None:
+    """Positions of the drafter's context, if it has weights, beside a target of these sizes."""
+    drafter, folder = prepared.config.drafter, prepared.draft_folder
+    if isinstance(drafter, Component) or folder is None:
+        return None
+    if isinstance(drafter, DraftModelConfig):
         return model_facts(folder, "drafter.source").max_context
-    assert not isinstance(config.drafter, Component), "this drafter has no folder"
-    return trained.drafter_spec(config.drafter, folder).max_context
+    return trained.drafter_spec(drafter, folder, target.num_layers).max_context
 
 
 def _tokenizer(folder: Path) -> Any:

@@ -55,9 +55,9 @@ def described(config: TrainedDrafterConfig, folder: Path) -> DescribedDrafter:
     from dspark.drafters.block import block_signals
     from dspark.drafters.signals import LOGIT_SIGNALS
 
-    spec = drafter_spec(config, folder)
-    if not isinstance(config, BlockDrafterConfig):
+    if not isinstance(config, BlockDrafterConfig):  # all alike
         return DescribedDrafter(signals=LOGIT_SIGNALS, deterministic=False, max_depth=None)
+    spec = drafter_spec(config, folder)
     length = config.block_length
     if length is not None and length < 1:
         raise ValueError(f"drafter.block_length must be >= 1, or null for the trained one, got {length}")

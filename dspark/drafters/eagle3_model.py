@@ -50,8 +50,8 @@ class Eagle3Model(nn.Module):
             raise ValueError(f"an EAGLE-3 head needs a spec of kind eagle3, got {spec.kind}")
         if not spec.feature_layers:
             raise ValueError(
-                "an EAGLE-3 head needs feature layers, and its file counts them from the target: say how many "
-                "layers the target has (num_target_layers), got none"
+                "an EAGLE-3 head needs feature layers, and its file counts them from the target's layers: "
+                "give their number (num_target_layers), got none"
             )
         if spec.num_layers != 1 or spec.has_windows:
             raise ValueError(

@@ -81,7 +81,7 @@ class PairCache:
             dtype=self._dtype,
             device=self._device,
         )
-        self._pending = PendingFeatures(num_slots)
+        self._pending = PendingFeatures(num_slots, max_tokens)
         self._cached = [0] * num_slots  # true pairs
 
     def take_features(self, rows: Sequence[PassRow], features: Tensor) -> None:

@@ -25,9 +25,11 @@ class PendingFeatures:
 
     Args:
         num_slots: rows.
+        max_tokens: rows longer than this are not drafted for any more, so nothing is kept of them.
     """
 
-    def __init__(self, num_slots: int) -> None:
+    def __init__(self, num_slots: int, max_tokens: int | None = None) -> None:
+        self._max_tokens = max_tokens
         self._pieces: list[list[tuple[int, Tensor]]] = [[] for _ in range(num_slots)]
 
     def put(self, rows: Sequence[PassRow], features: Tensor) -> None:
@@ -39,6 +41,9 @@ class PendingFeatures:
         """
         counts = [len(row.token_ids) for row in rows]
         for row, piece in zip(rows, features.split(counts), strict=True):
+            if self._max_tokens is not None and row.start >= self._max_tokens:
+                self.forget(row.slot)
+                continue
             pieces = self._pieces[row.slot]
             while pieces and pieces[-1][0] >= row.start:
                 pieces.pop()

@@ -8,6 +8,7 @@ of its forward stays its own code. A probe pass at load proves that every layer 
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from dspark.models.native.decoder import NativeDecoder
 
 Numerics = Literal["invariant", "fast"]
+_log = logging.getLogger(__name__)
 _CROPPABLE_LAYERS = {"full_attention", "sliding_attention"}
 
 
@@ -90,20 +92,34 @@ class HFTarget(Target):
         )
         self.kernels: KernelKind = kernels
         self.native: NativeDecoder | None = choose_kernels(kernels, model)
-        linears = [m for m in model.modules() if type(m) is torch.nn.Linear]
         self._row_multiple = 1
         if self.native is not None:
-            pass  # the model's own layers stay as they are: the reference of the kernels
-        elif numerics == "invariant":
+            self._try_kernels()
+        if self.native is None:
+            self._install_torch_layers(thresholds)
+            probe(self)
+        self.graphs = install_graphs(self, cuda_graphs)
+
+    def _try_kernels(self) -> None:
+        """Keep the kernels if they pass the probe; the model's own layers stay as they are, its reference."""
+        try:
+            probe(self)
+        except ValueError as error:
+            if self.kernels == "native":
+                raise
+            _log.warning("the CPU kernels are left out: %s", error)
+            self.native = None
+
+    def _install_torch_layers(self, thresholds: RowThresholds) -> None:
+        linears = [m for m in self.model.modules() if type(m) is torch.nn.Linear]
+        if self.numerics == "invariant":
             _refuse_variant(self.device, self.dtype)
             self.max_context = min(self.max_context, attention_exact.MAX_KEYS)
             self._row_multiple = invariant_multiple({(m.out_features, m.in_features) for m in linears})
-            install_rowwise_activations(model)
+            install_rowwise_activations(self.model)
         elif self.device.type == "cpu" and self.dtype == torch.float32:
-            install_fused_projections(model, thresholds)
-            install_row_linears(model, thresholds)
-        probe(self)
-        self.graphs = install_graphs(self, cuda_graphs)
+            install_fused_projections(self.model, thresholds)
+            install_row_linears(self.model, thresholds)
 
     def new_cache(self, num_slots: int, max_tokens: int, *, page_size: int | None = None) -> KVCache:
         """An empty cache; one page a row unless ``page_size`` is given or the attention wants small ones.

@@ -128,8 +128,9 @@ def generate_answers(
     for key, prompt_ids in ids.items():
         if len(prompt_ids) > room:
             raise ValueError(
-                f"prompt {key!r} has {len(prompt_ids)} tokens, and an answer of {settings.max_new_tokens} leaves "
-                f"{room} of the target's context: lower the source's max_prompt_chars or answers.max_new_tokens"
+                f"prompt {key!r} has {len(prompt_ids)} tokens, and an answer of {settings.max_new_tokens} "
+                f"leaves {room} of the target's context: lower the source's max_prompt_chars or "
+                "answers.max_new_tokens"
             )
     requests = [
         Request(request_id=name, prompt_ids=ids[key], params=settings.params(temperature))

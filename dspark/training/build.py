@@ -37,8 +37,8 @@ def draft_spec(settings: DraftSettings, config: Any, *, target_name: str) -> Dra
     missing = [name for name in _NEEDED if getattr(config, name, None) is None]
     if missing:
         raise ValueError(
-            f"a {config.model_type} target has no {', '.join(missing)}, which the drafter's layers are sized by: "
-            "use a target of the Llama or Qwen kind"
+            f"a {config.model_type} target has no {', '.join(missing)}, which the drafter's layers are sized "
+            "by: use a target of the Llama or Qwen kind"
         )
     num_target_layers = config.num_hidden_layers
     layers = settings.feature_layers
@@ -46,13 +46,14 @@ def draft_spec(settings: DraftSettings, config: Any, *, target_name: str) -> Dra
         layers = spread_layers(settings.num_feature_layers, num_target_layers)
     if num_target_layers - 1 in layers:
         raise ValueError(
-            f"draft.feature_layers must lie below the target's last layer, {num_target_layers - 1}, whose output "
-            f"the final norm changes, got {list(layers)}"
+            f"draft.feature_layers must lie below the target's last layer, {num_target_layers - 1}, whose "
+            f"output the final norm changes, got {list(layers)}"
         )
     for layer in settings.initial_layers or ():
         if not 0 <= layer < num_target_layers:
             raise ValueError(
-                f"draft.initial_layers must be layers of the target, 0 to {num_target_layers - 1}, got {layer}"
+                f"draft.initial_layers must be layers of the target, 0 to {num_target_layers - 1}, "
+                f"got {layer}"
             )
     return DraftSpec(
         kind=settings.kind,
@@ -96,8 +97,8 @@ def spread_layers(num: int, num_target_layers: int) -> tuple[int, ...]:
     below = range(EMBEDDING, num_target_layers - 1)
     if num > len(below):
         raise ValueError(
-            f"draft.num_feature_layers must be at most {len(below)}, what the target has below its last layer, "
-            f"got {num}"
+            f"draft.num_feature_layers must be at most {len(below)}, what the target has below its last "
+            f"layer, got {num}"
         )
     return tuple(below[-num:])
 
@@ -119,7 +120,9 @@ def new_drafter(
     """
     module = Eagle3Model(spec) if spec.kind == "eagle3" else BlockBackbone(spec)
     head = target.model.get_output_embeddings().weight
-    module.share(target.model.get_input_embeddings().weight, None if spec.has_reduced_vocab else head)
+    # float32 like what is trained; a target in float32 is not copied
+    embedding = target.model.get_input_embeddings().weight.float()
+    module.share(embedding, None if spec.has_reduced_vocab else head.float())
     generator = generator_of(seed, 2)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
@@ -188,8 +191,9 @@ def _fitting(theirs: dict[str, nn.Parameter], name: str, ours: Tensor) -> Tensor
     if found is None or found.shape != ours.shape:
         shape = None if found is None else list(found.shape)
         raise ValueError(
-            f"draft.initial_layers: the drafter's {name} has shape {list(ours.shape)}, and the target's layers have "
-            f"{shape}: set draft.qk_norm and draft.intermediate_size as the target has them, or initial_layers=null"
+            f"draft.initial_layers: the drafter's {name} has shape {list(ours.shape)}, and the target's "
+            f"layers have {shape}: set draft.qk_norm and draft.intermediate_size as the target has them, or "
+            "initial_layers=null"
         )
     return found
 

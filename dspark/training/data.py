@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dspark.metrics.trace import write_json
+from dspark.training.answers import read_answers
 from dspark.training.sources import mixed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from dspark.training.answers import Answer
     from dspark.training.settings import TrainSettings
@@ -43,10 +47,40 @@ def split_answers(answers: Sequence[Answer], settings: TrainSettings) -> Split:
     held_out = (*greedy[:num], *drawn[:num])
     if not training or not held_out:
         raise ValueError(
-            f"{len(usable)} answers of 2 tokens or more, {len(training)} to train on and {len(left)} to evaluate "
-            "on: generate more, or change train.held_out_share"
+            f"{len(usable)} answers of 2 tokens or more, {len(training)} to train on and {len(left)} to "
+            "evaluate on: generate more, or change train.held_out_share"
         )
     return Split(training=training, held_out=held_out)
+
+
+def answers_of_run(answers_folder: Path, run_folder: Path) -> list[Answer]:
+    """The answers that were there when the run began, also where more have come since.
+
+    The first call writes down which they are, in ``data.json`` of the run's folder.
+
+    Raises:
+        ValueError: they have changed.
+    """
+    answers = read_answers(answers_folder)
+    path = run_folder / "data.json"
+    if not path.is_file():
+        write_json(path, {"schema": 1, "num_answers": len(answers), "sha256": _digest(answers)})
+        return answers
+    recorded = json.loads(path.read_text(encoding="utf-8"))
+    answers = answers[: recorded["num_answers"]]
+    if recorded["sha256"] != _digest(answers):
+        raise ValueError(
+            f"the answers in {answers_folder} are not those that the run in {run_folder} began with: "
+            "bring them back, or start a new run"
+        )
+    return answers
+
+
+def _digest(answers: Sequence[Answer]) -> str:
+    code = hashlib.sha256()
+    for answer in answers:
+        code.update(repr((answer.id, answer.token_ids)).encode())
+    return code.hexdigest()
 
 
 def _share_of(key: str, seed: int) -> float:

@@ -71,8 +71,8 @@ class TargetTeacher:
         self._last = target.cache_shape.num_layers - 1
         if self._last in layers:
             raise ValueError(
-                f"draft.feature_layers must lie below the target's last layer, {self._last}, whose output the "
-                f"final norm changes, got {list(layers)}"
+                f"draft.feature_layers must lie below the target's last layer, {self._last}, whose output "
+                f"the final norm changes, got {list(layers)}"
             )
         self._layers = layers
         self._check_head()
@@ -131,8 +131,8 @@ class TargetTeacher:
         tolerance = 1e-3 if self.target.dtype == torch.float32 else 0.1
         if float((product - logits).abs().max()) > tolerance * float(logits.abs().max()):
             raise ValueError(
-                f"the output head of {self.target.name} is more than a matrix product (a soft cap, a scale or a "
-                "bias), and no drafter can be trained for it yet: use another target"
+                f"the output head of {self.target.name} is more than a matrix product (a soft cap, a scale "
+                "or a bias), and no drafter can be trained for it yet: use another target"
             )
 
 

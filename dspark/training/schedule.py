@@ -6,10 +6,12 @@ Nothing here has a state, so that a training that was stopped goes on as if it h
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 
-from dspark.training.settings import TrainSettings
+if TYPE_CHECKING:
+    from dspark.training.settings import TrainSettings
 
 
 def learning_rate(step: int, settings: TrainSettings) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dspark.drafters.spec import DraftKind, MarkovHeadType
+# annotations of settings are read at run time
+from dspark.drafters.spec import DraftKind, MarkovHeadType  # noqa: TC001
 
 Precision = Literal["auto", "float32", "bfloat16"]
 
@@ -42,7 +43,8 @@ class DraftSettings:
         if self.kind == "dflash" and (self.markov_rank or self.confidence_head):
             raise ValueError(
                 "a dflash drafter has no heads, got markov_rank "
-                f"{self.markov_rank} and confidence_head {self.confidence_head}: set 0 and false, or kind=dspark"
+                f"{self.markov_rank} and confidence_head {self.confidence_head}: set 0 and false, or "
+                "kind=dspark"
             )
         if self.kind == "eagle3" and (self.markov_rank or self.confidence_head or self.num_layers != 1):
             raise ValueError(
@@ -57,7 +59,8 @@ class DraftSettings:
             )
         if self.vocab_size is None and self.train_head:
             raise ValueError(
-                "train_head=true needs a reduced vocabulary (vocab_size), because the whole head is the target's"
+                "train_head=true needs a reduced vocabulary (vocab_size), because the whole head is the "
+                "target's"
             )
         if self.initial_layers is not None and len(self.initial_layers) != self.num_layers:
             raise ValueError(

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dspark.training.held_out import refuse_held_out_name, split_held_out
 from dspark.workload.prompts import PromptSpec, check_prompts, load_prompts
-from dspark.workload.records import Prompt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from dspark.workload.records import Prompt
 
 _LOG = logging.getLogger(__name__)
 
@@ -86,7 +90,8 @@ def training_prompts(sources: Sequence[PromptSource], folder: Path | None) -> di
         if not kept:
             raise ValueError(
                 f"prompts.sources: {source.name}: none of its {len(prompts)} prompts can be trained on: "
-                f"{num_held_out} are held out for evaluation, the rest is longer than max_prompt_chars={limit}"
+                f"{num_held_out} are held out for evaluation, the rest is longer than "
+                f"max_prompt_chars={limit}"
             )
         found.update((f"{source.name}/{prompt.id}", _wrapped(prompt, source)) for prompt in kept)
     return found

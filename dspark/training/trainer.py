@@ -14,7 +14,7 @@ import torch
 
 from dspark.training.anchors import draw_anchors
 from dspark.training.batches import Batch, make_batch
-from dspark.training.checkpoint import Checkpoints, Progress
+from dspark.training.checkpoint import Checkpoints
 from dspark.training.curves import numbers
 from dspark.training.evaluation import evaluate
 from dspark.training.losses import LossSums, total_loss
@@ -105,7 +105,7 @@ class Trainer:
             self._evaluate(on_point)
         while self.progress.step < settings.num_steps:
             started_s = time.monotonic()
-            batch, sums, gradient_norm = self._step(self.progress.step)
+            sums, gradient_norm = self._step(self.progress.step)
             values = numbers(sums, self.weights)
             values["learning_rate"] = learning_rate(self.progress.step, settings)
             values["gradient_norm"] = gradient_norm
@@ -140,7 +140,7 @@ class Trainer:
         ]
         return make_batch(lessons, anchors, self.trainee.spec.block_size).to(self.accelerator.device)
 
-    def _step(self, step: int) -> tuple[Batch, LossSums, float]:
+    def _step(self, step: int) -> tuple[LossSums, float]:
         """One update; the sums of all processes, and the gradient's norm before it was clipped."""
         batch = self._batch(step)
         sums: LossSums = self._model(batch)
@@ -154,7 +154,7 @@ class Trainer:
         self._optimizer.step()
         self._optimizer.zero_grad()
         values = {item.name: self._reduced(getattr(sums, item.name).detach()) for item in fields(LossSums)}
-        return batch, LossSums(**values), float(norm)
+        return LossSums(**values), float(norm)
 
     def _reduced(self, value: torch.Tensor) -> torch.Tensor:
         """The sum over processes."""
@@ -190,6 +190,3 @@ class Trainer:
         if self.accelerator.is_main_process:
             self.checkpoints.save(self.progress)
         self.accelerator.wait_for_everyone()
-
-
-__all__ = ["BEST_BY", "Point", "Progress", "Trainer"]

@@ -31,7 +31,8 @@ def draft_vocabulary(
     """
     if size > vocab_size:
         raise ValueError(
-            f"draft.vocab_size must be at most the target's vocabulary, {vocab_size}, got {size}; null takes all"
+            f"draft.vocab_size must be at most the target's vocabulary, {vocab_size}, got {size}; "
+            "null takes all"
         )
     counts = Counter(token for answer in answers for token in answer.token_ids)
     kept = set(always)

@@ -15,9 +15,11 @@ from dspark.config.compose import to_plain
 from dspark.config.paths import config_dir
 from dspark.config.schema import (
     ArrivalsConfig,
+    BlockDrafterConfig,
     CompareConfig,
     Component,
     DraftModelConfig,
+    Eagle3DrafterConfig,
     EngineConfig,
     LatencyBound,
     PretrainedTarget,
@@ -25,7 +27,9 @@ from dspark.config.schema import (
     TrackerConfig,
     parse_config,
 )
+from dspark.config.train import AnswersConfig, PromptsConfig, parse_train
 from dspark.config.typed import parameters_of
+from dspark.training.settings import DraftSettings, LossWeights, TrainSettings
 from dspark.types import SamplingParams
 from dspark.workload.prompts import PromptSpec
 
@@ -38,6 +42,8 @@ WHOLE = [(group, option) for group, option in OPTIONS if group in ("experiment",
 MANDATORY = {
     ("target", "pretrained"): ["target.source=smollm2"],
     ("drafter", "draft_model"): ["drafter.source=smollm2"],
+    ("drafter", "block"): ["drafter.source=org/drafter"],
+    ("drafter", "eagle3"): ["drafter.source=org/drafter"],
     ("cost", "constant"): ["cost.target_s=0.01"],
     ("cost", "step_table"): ["cost.tokens=[1,8]", "cost.target_s=[0.1,0.2]"],
     ("cost", "profile"): [f"cost.path={Path(__file__).parents[1] / 'cost' / 'profile_schema_1.json'}"],
@@ -80,7 +86,8 @@ def test_an_option_lists_every_field(group: str, option: str) -> None:
     elif group == "tracker":
         assert keys == ({"kind"} if option == "none" else _fields(TrackerConfig))
     elif group == "drafter":
-        assert keys == _fields(DraftModelConfig)
+        shapes = {"draft_model": DraftModelConfig, "block": BlockDrafterConfig, "eagle3": Eagle3DrafterConfig}
+        assert keys == _fields(shapes[node["kind"]])
     else:
         assert keys in [_fields(cls) for cls in SHAPES[group]]
 
@@ -117,10 +124,25 @@ def test_an_option_composes_into_a_typed_config(command: str, group: str, option
 def test_experiment_and_debug_files_compose_with_their_command(group: str, option: str) -> None:
     text = (CONFIGS / group / f"{option}.yaml").read_text(encoding="utf-8")
     assert text.startswith("# @package _global_\n")
-    commands = [name for name in ("run", "compare") if f"dspark {name} {group}={option}" in text]
+    commands = [name for name in ("run", "compare", "train") if f"dspark {name} {group}={option}" in text]
     assert commands, "the file names no command in a comment"
     for command in commands:
-        parse_config(to_plain(hydra.compose(command, overrides=[f"{group}={option}"])))
+        parse = parse_train if command == "train" else parse_config
+        parse(to_plain(hydra.compose(command, overrides=[f"{group}={option}"])))
+
+
+def test_the_sections_of_a_training_list_every_field() -> None:
+    sections = {
+        "prompts": PromptsConfig,
+        "answers": AnswersConfig,
+        "draft": DraftSettings,
+        "loss": LossWeights,
+        "train": TrainSettings,
+    }
+    train = yaml.safe_load((CONFIGS / "train.yaml").read_text(encoding="utf-8"))
+    assert {name: set(train[name]) for name in sections} == {
+        name: _fields(section) for name, section in sections.items()
+    }
 
 
 @pytest.mark.usefixtures("hydra_ready")

@@ -6,6 +6,10 @@ import torch
 from dspark.drafters.block import BlockDrafter
 from dspark.drafters.fused_block import for_drafting
 from dspark.models.base import PassRow
+from dspark.models.linear import RowLinear
+from dspark.models.native.binding import Kernels
+from dspark.models.native.linear import MAX_ROWS, NativeLinear
+from dspark.models.sources import default_cache_dir
 from dspark.types import NO_TOKEN, Signal
 from tests.drafters.block_tools import SPEC, VARIANTS, Plain, random_backbone
 from tests.drafters.test_draft_model import always, batch_of
@@ -99,7 +103,7 @@ def test_any_acceptance_and_pauses_leave_the_drafter_in_step(variant):
         world.prefill(row, chunk=4)
     generator = torch.Generator().manual_seed(1)
     accepted_counts = set()
-    for step in range(14):
+    for step in range(20):
         paused = 4 <= step < 8  # every row at depth 0: features only
         plan = [0, 0, 0] if paused else torch.randint(6, (3,), generator=generator).tolist()
         drafts = [[], [], []]
@@ -112,7 +116,7 @@ def test_any_acceptance_and_pauses_leave_the_drafter_in_step(variant):
             accepted = int(torch.randint(len(verified) + 1, (1,), generator=generator))
             accepted_counts.add(accepted)
             world.verify(row, verified, accepted, int(torch.randint(60, (1,), generator=generator)))
-    assert {0, 1, 2, 3} <= accepted_counts
+    assert accepted_counts == set(range(6)), "rejected at once, accepted whole, and everything between"
     plan = [5, 5, 5]
     world.check(world.draft(plan), plan, plain)
 
@@ -223,11 +227,16 @@ def test_a_reduced_vocabulary_gives_nothing_to_the_tokens_outside_and_sums_to_on
             torch.testing.assert_close(draft.q[row, :depth].sum(-1), torch.ones(depth))
 
 
-def test_layers_made_for_drafting_give_the_same_and_leave_the_model_alone():
+@pytest.mark.parametrize("kernels", [None, "native"])
+def test_layers_made_for_drafting_give_the_same_and_leave_the_model_alone(kernels):
+    kernels = kernels and Kernels(default_cache_dir())
     model = random_backbone(VARIANTS["llama_layers"])
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     kinds = [type(module) for module in model.modules()]
-    fast = for_drafting(model)
+    fast = for_drafting(model, kernels)
+    assert any(
+        isinstance(module, RowLinear if kernels is None else NativeLinear) for module in fast.modules()
+    )
     features, ids = torch.randn(1, 9, SPEC.feature_size), torch.tensor([[3, 7, 7, 7, 7]])
     positions = torch.arange(9, 14)[None]
     outputs = []
@@ -237,6 +246,16 @@ def test_layers_made_for_drafting_give_the_same_and_leave_the_model_alone():
     torch.testing.assert_close(outputs[1], outputs[0], atol=1e-5, rtol=1e-5)
     assert [type(module) for module in model.modules()] == kinds
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("rows", [1, 7, MAX_ROWS, MAX_ROWS + 1])
+def test_a_native_linear_is_the_linear_on_the_same_weights(rows):
+    linear = torch.nn.Linear(40, 12)
+    native = NativeLinear(linear, Kernels(default_cache_dir()))
+    x = torch.randn(2, rows, 40, generator=torch.Generator().manual_seed(0)).transpose(0, 1)[:, :1]
+    torch.testing.assert_close(native(x), linear(x), atol=1e-5, rtol=1e-5)
+    assert [tuple(share.shape) for share in native.shares(x, [8, 4])] == [(rows, 1, 8), (rows, 1, 4)]
+    assert native.weight is linear.weight
 
 
 def test_without_a_confidence_head_there_is_no_such_signal():

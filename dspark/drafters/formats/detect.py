@@ -46,6 +46,10 @@ READERS: tuple[Format, ...] = (
 )
 
 
+TARGETS_HEAD = "lm_head_of_verifier"
+"""Key of a configuration, this project's own: the reduced output head is not stored, nor was it trained."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrafterFolder:
     """What is in a drafter's folder."""
@@ -54,6 +58,7 @@ class DrafterFolder:
     spec: DraftSpec
     tensors: Mapping[str, str]  # our names -> stored names
     files: Mapping[str, Path]  # stored names -> files
+    has_targets_head: bool = False  # its reduced output head is not stored: it is rows of the target's
 
 
 def describe(folder: Path, num_target_layers: int | None = None) -> DrafterFolder:
@@ -82,7 +87,13 @@ def describe(folder: Path, num_target_layers: int | None = None) -> DrafterFolde
         spec = reader.read_spec(config, set(tensors))
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from error
-    return DrafterFolder(path=folder, spec=spec, tensors=tensors, files=files)
+    return DrafterFolder(
+        path=folder,
+        spec=spec,
+        tensors=tensors,
+        files=files,
+        has_targets_head=bool(config.get(TARGETS_HEAD, False)),
+    )
 
 
 def _renamed(name: str, table: Mapping[str, str]) -> str:

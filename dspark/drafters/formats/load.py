@@ -45,10 +45,13 @@ def load_drafter_folder(path: Path, target: HFTarget) -> BlockBackbone | Eagle3M
         model = Eagle3Model(spec) if spec.kind == "eagle3" else BlockBackbone(spec)
     tables = {EMBEDDING} if spec.has_reduced_vocab else {EMBEDDING, HEAD}
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    _check_names(folder, set(shapes) - tables, {*shapes, *_NOT_OURS})
+    unstored = {HEAD} if folder.has_targets_head else set()
+    _check_names(folder, set(shapes) - tables - unstored, {*shapes, *_NOT_OURS})
     tensors = _read(folder, shapes)
     if spec.has_reduced_vocab:
-        _check_vocabulary(folder, tensors)
+        ids = _check_vocabulary(folder, tensors)
+        if folder.has_targets_head:
+            tensors.setdefault(HEAD, head[ids.to(head.device)])
     trained = {HEAD} if spec.kind == "eagle3" else set()  # may be unlike the target's
     own = {
         name: _shared_or_own(name, tensors.pop(name, None), ours, is_strict=name not in trained)
@@ -101,8 +104,8 @@ def _read(folder: DrafterFolder, shapes: dict[str, tuple[int, ...]]) -> dict[str
     return tensors
 
 
-def _check_vocabulary(folder: DrafterFolder, tensors: dict[str, Tensor]) -> None:
-    """The map gives every draft id a target id of its own, the ones that ``t2d`` marks."""
+def _check_vocabulary(folder: DrafterFolder, tensors: dict[str, Tensor]) -> Tensor:
+    """The target's ids of the drafter's tokens, int [W]: each its own, and the ones that ``t2d`` marks."""
     offsets = tensors["d2t"] = tensors["d2t"].long()
     ids = torch.arange(offsets.shape[0]) + offsets
     vocab_size = folder.spec.vocab_size
@@ -115,6 +118,7 @@ def _check_vocabulary(folder: DrafterFolder, tensors: dict[str, Tensor]) -> None
     marked = tensors.pop("t2d", None)
     if marked is not None and not torch.equal(marked.bool().nonzero().squeeze(1), ids.sort().values):
         raise ValueError("t2d must mark the tokens that d2t maps to, got others; save the drafter again")
+    return ids
 
 
 def _shared_or_own(name: str, stored: Tensor | None, ours: Tensor, *, is_strict: bool) -> Tensor:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from dspark.drafters.formats import deepspec, eagle3_deepspec, eagle3_speculators, speculators
+from dspark.drafters.formats.detect import TARGETS_HEAD
 from dspark.drafters.formats.files import stored, write_folder
 from dspark.drafters.formats.load import EMBEDDING, HEAD
 
@@ -28,6 +29,7 @@ def save_drafter_folder(
     layout: Layout,
     dtype: torch.dtype = torch.bfloat16,
     with_tables: bool = True,
+    with_head: bool = True,
 ) -> Path:
     """``folder``, which then holds the drafter as ``config.json`` and ``model.safetensors``.
 
@@ -39,6 +41,8 @@ def save_drafter_folder(
         with_tables: store copies of the target's embedding and, without a reduced vocabulary, output
             head, as the formats' own tools do and expect. Without, the folder is as small as what was
             trained, and this project's loader takes the target's.
+        with_head: store the output head of a reduced vocabulary. Leave it out where it was not trained:
+            this project's loader then takes the target's rows.
 
     Raises:
         ValueError: the layout cannot say what the drafter is.
@@ -48,10 +52,11 @@ def save_drafter_folder(
     config = {**writers[layout](spec), "dtype": str(dtype).removeprefix("torch.")}
     # an EAGLE-3 head may have trained its output head
     tables = {EMBEDDING} if spec.has_reduced_vocab or spec.kind == "eagle3" else {EMBEDDING, HEAD}
+    left_out = set() if with_tables else tables
+    if spec.has_reduced_vocab and not with_head:
+        left_out, config[TARGETS_HEAD] = {*left_out, HEAD}, True
     tensors = {
-        name: stored(tensor, dtype)
-        for name, tensor in model.state_dict().items()
-        if with_tables or name not in tables
+        name: stored(tensor, dtype) for name, tensor in model.state_dict().items() if name not in left_out
     }
     if model.d2t is not None:
         marked = torch.zeros(spec.vocab_size, dtype=torch.bool)

@@ -25,7 +25,7 @@ class Layer(ctypes.Structure):
     """One decoder layer: its weights, its pages, its sliding window."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in (*WEIGHTS, "keys", "values", "features")),
+        *((name, ctypes.c_void_p) for name in (*WEIGHTS, "keys", "values")),
         ("window", ctypes.c_int64),
     )
 
@@ -55,7 +55,7 @@ class Pass(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("ids", "positions", "write", "logits_index", "row", "pages")),
         *(
             (name, ctypes.c_void_p)
-            for name in ("cos", "sin", "stream", "normed", "qkv", "mixed", "gate_up", "out")
+            for name in ("cos", "sin", "stream", "normed", "qkv", "mixed", "gate_up", "out", "features")
         ),
     )
 
@@ -83,7 +83,7 @@ class Kernels:
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """``x @ weight.T + bias`` for x [N, K] and weight [M, K], float32 on the CPU."""
         assert x.shape[1] == weight.shape[1], "inner sizes differ"
-        out = torch.empty(x.shape[0], weight.shape[0])
+        out = floats(x.shape[0], weight.shape[0])
         self._linear(
             pointer(weight),
             None if bias is None else pointer(bias),
@@ -97,9 +97,19 @@ class Kernels:
         return out
 
 
+def floats(*size: int) -> Tensor:
+    """Space for float32 on the CPU, whatever torch's defaults are."""
+    return torch.empty(*size, dtype=torch.float32, device="cpu")
+
+
 def pointer(tensor: Tensor) -> int:
-    """The address of a tensor that the kernels can read."""
-    assert tensor.is_contiguous(), "kernels read contiguous CPU tensors"
-    assert tensor.device.type == "cpu", f"kernels read contiguous CPU tensors, got one on {tensor.device}"
-    assert tensor.dtype in (torch.float32, torch.int64), f"kernels read float32 and int64, got {tensor.dtype}"
+    """The address of a tensor that the kernels can read.
+
+    Raises:
+        ValueError: they cannot.
+    """
+    if not tensor.is_contiguous() or tensor.device.type != "cpu":
+        raise ValueError(f"the CPU kernels read contiguous CPU tensors, got one on {tensor.device}")
+    if tensor.dtype not in (torch.float32, torch.int64):
+        raise ValueError(f"the CPU kernels read float32 and int64, got {tensor.dtype}")
     return tensor.data_ptr()

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from dspark.models.native.compile import NoCompilerError
 from dspark.models.native.decoder import NativeDecoder
-from dspark.models.sources import default_cache_dir
 
 KernelKind = Literal["auto", "native", "torch"]
 
@@ -28,7 +27,7 @@ def choose_kernels(kind: KernelKind, model: Any) -> NativeDecoder | None:
     if kind == "torch":
         return None
     try:
-        return NativeDecoder(model, default_cache_dir())
+        return NativeDecoder(model)
     except (ValueError, NoCompilerError) as error:
         if kind == "native":
             raise ValueError(f"kernels=native cannot be: {error}; use kernels=torch or auto") from error

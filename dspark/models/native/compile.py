@@ -17,8 +17,19 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from dspark.models.sources import default_cache_dir
+
 SOURCES = Path(__file__).parent / "kernels"
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-fopenmp", "-shared", "-fPIC")
+FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-march=native",
+    "-ffp-contract=off",
+    "-fno-fast-math",
+    "-fopenmp",
+    "-shared",
+    "-fPIC",
+)
 """Products and sums are fused where the source says so and nowhere else, so that every unit agrees."""
 
 
@@ -26,21 +37,44 @@ class NoCompilerError(RuntimeError):
     """There are no kernels on this machine; says why, in one line."""
 
 
+def kernel_folder() -> Path:
+    """Where converted models and compiled kernels lie.
+
+    Raises:
+        NoCompilerError: this user has no home folder, and none is named.
+    """
+    try:
+        return default_cache_dir()
+    except RuntimeError as error:
+        raise NoCompilerError(f"there is no cache folder ({error}); set DSPARK_CACHE") from error
+
+
 @functools.cache
 def load_kernels(cache_dir: Path) -> ctypes.CDLL:
     """The compiled library; compiles it into ``cache_dir`` the first time.
 
     Raises:
-        NoCompilerError: no C++ compiler is there, or it failed.
+        NoCompilerError: no C++ compiler is there, it failed, or the folder cannot hold a library.
     """
+    try:
+        return _load(cache_dir / "native")
+    except (OSError, NotImplementedError, subprocess.SubprocessError) as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise NoCompilerError(f"the compiled kernels cannot be kept in {cache_dir} ({reason})") from error
+
+
+def _load(folder: Path) -> ctypes.CDLL:
     compiler = _compiler()
-    path = cache_dir / "native" / f"kernels-{_fingerprint(compiler)}.so"
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.with_suffix(".lock")):  # two runs that start together compile once
-            if not path.is_file():
-                _compile(compiler, path)
-    return ctypes.CDLL(str(path))
+    path = folder / f"kernels-{_fingerprint(compiler)}.so"
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_suffix(".lock")):  # two runs that start together compile once
+        if path.is_file():
+            try:
+                return ctypes.CDLL(str(path))
+            except OSError:  # half of a file, after a power cut: once more
+                path.unlink()
+        _compile(compiler, path)
+        return ctypes.CDLL(str(path))
 
 
 def _compiler() -> str:
@@ -69,9 +103,11 @@ def _instruction_sets() -> bytes:
 def _compile(compiler: str, path: Path) -> None:
     partial = path.with_suffix(f".{os.getpid()}.partial")
     command = [compiler, *FLAGS, str(SOURCES / "decoder.cpp"), "-o", str(partial)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "LC_ALL": "C"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         partial.unlink(missing_ok=True)
-        reason = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-200:])
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no message"]
+        reason = next((line for line in lines if "error" in line), lines[-1])
         raise NoCompilerError(f"{compiler} could not compile the kernels ({reason.strip()})")
     partial.rename(path)

@@ -14,7 +14,8 @@ from weakref import WeakKeyDictionary
 import torch
 
 from dspark.models.base import EMBEDDING
-from dspark.models.native.binding import WEIGHTS, Kernels, Layer, Model, Pass, pointer
+from dspark.models.native.binding import WEIGHTS, Kernels, Layer, Model, Pass, floats, pointer
+from dspark.models.native.compile import kernel_folder
 from dspark.models.native.family import refusal, window_of
 from dspark.models.native.packing import pack
 
@@ -27,28 +28,34 @@ if TYPE_CHECKING:
     from dspark.models.kv_cache import KVCache
 
 
+TURNS_AT_ONCE = 64
+"""Positions whose rotary turns are computed in one call."""
+
+
 class NativeDecoder:
     """A decoder's weights, as the kernels read them: no copy is made.
 
     Args:
         model: a causal model of a known family, in float32 on the CPU.
-        cache_dir: where the compiled kernels lie.
+        cache_dir: where the compiled kernels lie; None takes ``default_cache_dir``.
 
     Raises:
         ValueError: the model is not of a known family; says why.
         NoCompilerError: there are no kernels here.
     """
 
-    def __init__(self, model: Any, cache_dir: Path) -> None:
+    def __init__(self, model: Any, cache_dir: Path | None = None) -> None:
         reason = refusal(model)
         if reason is not None:
             raise ValueError(reason)
-        self.kernels = Kernels(cache_dir)
+        self.kernels = Kernels(cache_dir or kernel_folder())
         self._body, config = model.model, model.config
         first = self._body.layers[0].self_attn
         self._weights = [_layer_weights(layer) for layer in self._body.layers]
         self._windows = [window_of(layer.self_attn) for layer in self._body.layers]
-        self._head = model.lm_head.weight
+        self._embedding = self._body.embed_tokens.weight.detach()
+        self._final_norm = self._body.norm.weight.detach()
+        self._head = model.lm_head.weight.detach()
         self._sizes = {
             "layers": len(self._weights),
             "hidden": config.hidden_size,
@@ -58,8 +65,8 @@ class NativeDecoder:
             "intermediate": config.intermediate_size,
             "vocab": self._head.shape[0],
         }
-        self._norm = (config.rms_norm_eps, first.scaling)
-        self._turns = (torch.empty(0, first.head_dim), torch.empty(0, first.head_dim))
+        self._norm = (self._body.norm.variance_epsilon, first.scaling)
+        self._turns = (floats(0, first.head_dim), floats(0, first.head_dim))
         self._bound: WeakKeyDictionary[KVCache, tuple[Model, Any]] = WeakKeyDictionary()
 
     def forward(self, rows: list[PassRow], cache: KVCache) -> Tensor:
@@ -73,8 +80,9 @@ class NativeDecoder:
         return self._run(rows, cache, layers)
 
     def _run(self, rows: list[PassRow], cache: KVCache, taps: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        self._extend_turns(cache.max_tokens)
-        packed, sizes = pack(rows, cache), self._sizes
+        cos, sin = self._turns_up_to(cache.max_tokens)
+        sizes = self._sizes
+        packed = pack(rows, cache, vocab_size=self._embedding.shape[0])
         q_width = sizes["heads"] * sizes["head_size"]
         widths = {
             "stream": sizes["hidden"],
@@ -83,17 +91,16 @@ class NativeDecoder:
             "mixed": max(q_width, sizes["intermediate"]),
             "gate_up": 2 * sizes["intermediate"],
         }
-        space = torch.empty(packed.num_tokens * sum(widths.values()))
-        out = torch.empty(packed.num_logits, sizes["vocab"])
-        features = torch.empty(packed.num_tokens, len(taps) * sizes["hidden"])
-        model, layers = self._bind(cache)
+        space = floats(packed.num_tokens * sum(widths.values()))
+        out = floats(packed.num_logits, sizes["vocab"])
+        features = floats(packed.num_tokens, len(taps) * sizes["hidden"])
+        feature_places = (ctypes.c_void_p * sizes["layers"])()
         for place, layer in enumerate(taps):
             start = place * sizes["hidden"]
             if layer == EMBEDDING:
-                embedded = self._body.embed_tokens.weight[packed.token_ids]
-                features[:, start : start + sizes["hidden"]] = embedded
+                features[:, start : start + sizes["hidden"]] = self._embedding[packed.token_ids]
             else:
-                layers[layer].features = features.data_ptr() + 4 * start
+                feature_places[layer] = features.data_ptr() + 4 * start
         one = Pass(
             tokens=packed.num_tokens,
             rows=len(rows),
@@ -102,22 +109,20 @@ class NativeDecoder:
             threads=torch.get_num_threads(),
             feature_stride=features.shape[1],
             **packed.addresses(),
-            cos=self._turns[0].data_ptr(),
-            sin=self._turns[1].data_ptr(),
+            cos=cos.data_ptr(),
+            sin=sin.data_ptr(),
             out=out.data_ptr(),
+            features=ctypes.addressof(feature_places),
         )
         address = space.data_ptr()
         for name, width in widths.items():
             setattr(one, name, address)
             address += 4 * width * packed.num_tokens
-        self.kernels.decoder_pass(model, one)
-        for layer in taps:
-            if layer != EMBEDDING:
-                layers[layer].features = None
+        self.kernels.decoder_pass(self._bind(cache)[0], one)
         return out, features
 
     def _bind(self, cache: KVCache) -> tuple[Model, Any]:
-        """The model's structure over the pages of ``cache``, and its layers."""
+        """The model's structure over the pages of ``cache``, and the layers that it points to."""
         if cache not in self._bound:
             layers = (Layer * len(self._weights))()
             for i, (layer, weights) in enumerate(zip(layers, self._weights, strict=True)):
@@ -129,20 +134,26 @@ class NativeDecoder:
                 **self._sizes,
                 eps=self._norm[0],
                 scale=self._norm[1],
-                embedding=pointer(self._body.embed_tokens.weight),
-                final_norm=pointer(self._body.norm.weight),
+                embedding=pointer(self._embedding),
+                final_norm=pointer(self._final_norm),
                 head=pointer(self._head),
                 layer=ctypes.addressof(layers),
             )
             self._bound[cache] = (model, layers)
         return self._bound[cache]
 
-    def _extend_turns(self, num_positions: int) -> None:
-        """Cosines and sines of all positions that a cache can hold, by the model's own rotary module."""
-        if self._turns[0].shape[0] < num_positions:
-            positions = torch.arange(num_positions)[None]
-            cos, sin = self._body.rotary_emb(self._body.embed_tokens.weight[:1], positions)
-            self._turns = (cos[0].contiguous(), sin[0].contiguous())
+    def _turns_up_to(self, num_positions: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [P, head_size] of all positions that a cache can hold, by the model's own module.
+
+        In blocks of one size: the last bit of a position's may depend on its place in the call.
+        """
+        cos, sin = self._turns
+        while cos.shape[0] < num_positions:
+            positions = torch.arange(cos.shape[0], cos.shape[0] + TURNS_AT_ONCE)[None]
+            more = self._body.rotary_emb(self._embedding[:1], positions)
+            cos, sin = (torch.cat([old, new[0]]) for old, new in zip((cos, sin), more, strict=True))
+        self._turns = (cos, sin)
+        return cos, sin
 
 
 def _layer_weights(layer: Any) -> dict[str, Tensor | None]:
@@ -161,5 +172,6 @@ def _layer_weights(layer: Any) -> dict[str, Tensor | None]:
         "down": mlp.down_proj,
     }
     weights = {name: None if module is None else module.weight for name, module in modules.items()}
-    biases = {f"{name}_bias": modules[name].bias for name in ("q", "k", "v", "o")}
-    return {name: {**weights, **biases}[name] for name in WEIGHTS}
+    weights |= {f"{name}_bias": modules[name].bias for name in ("q", "k", "v", "o")}
+    # detached: the storage stays as it is even if the module is given another
+    return {name: None if (weight := weights[name]) is None else weight.detach() for name in WEIGHTS}

@@ -55,25 +55,34 @@ def window_of(attention: Any) -> int:
 def _odd_part(model: Any) -> str | None:
     """A module of another class than the family's, or of another make."""
     layer_class, attention_class, mlp_class, norm_class = _PARTS[type(model)]
-    for layer in model.model.layers:
+    body, config = model.model, model.config
+    classes = [
+        (body.embed_tokens, torch.nn.Embedding),
+        (body.norm, norm_class),
+        (model.lm_head, torch.nn.Linear),
+    ]
+    norms = [body.norm]
+    for layer in body.layers:
         attention, mlp = layer.self_attn, layer.mlp
-        for module, wanted in ((layer, layer_class), (attention, attention_class), (mlp, mlp_class)):
-            if type(module) is not wanted:
-                return f"the CPU kernels know {wanted.__name__}, got {type(module).__name__}"
-        norms = [layer.input_layernorm, layer.post_attention_layernorm]
+        classes += [(layer, layer_class), (attention, attention_class), (mlp, mlp_class)]
+        linears = [getattr(attention, f"{name}_proj") for name in "qkvo"]
+        linears += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
+        classes += [(linear, torch.nn.Linear) for linear in linears]
+        own = (layer.input_layernorm, layer.post_attention_layernorm)
         norms += [
-            getattr(attention, n) for n in ("q_norm", "k_norm") if getattr(attention, n, None) is not None
+            *own,
+            *(n for n in (getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)) if n),
         ]
-        if any(type(norm) is not norm_class for norm in norms):
-            return f"the CPU kernels know {norm_class.__name__} in every layer"
-        of_mlp = (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
-        of_attention = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
-        if any(type(linear) is not torch.nn.Linear for linear in (*of_attention, *of_mlp)):
-            return "the CPU kernels know plain linear layers"
-        if any(linear.bias is not None for linear in of_mlp):
-            return "the CPU kernels know an MLP without bias"
         if attention.head_dim % 2 or attention.head_dim > MAX_HEAD_SIZE:
             return f"the CPU kernels know even head sizes up to {MAX_HEAD_SIZE}, got {attention.head_dim}"
-    if model.lm_head.bias is not None:
-        return "the CPU kernels know an output layer without bias"
+    classes += [(norm, norm_class) for norm in norms]
+    for module, wanted in classes:
+        if type(module) is not wanted:
+            return f"the CPU kernels know {wanted.__name__}, got {type(module).__name__}"
+    mlps = (layer.mlp for layer in body.layers)
+    unbiased = [model.lm_head, *(linear for m in mlps for linear in (m.gate_proj, m.up_proj, m.down_proj))]
+    if any(linear.bias is not None for linear in unbiased):
+        return "the CPU kernels know an MLP and an output layer without bias"
+    if any(norm.variance_epsilon != config.rms_norm_eps for norm in norms):
+        return "the CPU kernels know one epsilon for all norms"
     return None

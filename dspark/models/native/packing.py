@@ -45,8 +45,13 @@ class PackedPass:
         return starts
 
 
-def pack(rows: list[PassRow], cache: KVCache) -> PackedPass:
-    """The pass over ``rows``; the cache must own room for their new tokens."""
+def pack(rows: list[PassRow], cache: KVCache, *, vocab_size: int) -> PackedPass:
+    """The pass over ``rows``; the cache must own room for their new tokens.
+
+    Raises:
+        ValueError: a row reaches past the cache or asks for logits it has no tokens for, or a token is
+            outside the vocabulary: the kernels would follow it into foreign memory.
+    """
     ids: list[int] = []
     positions: list[int] = []
     write: list[int] = []
@@ -55,14 +60,24 @@ def pack(rows: list[PassRow], cache: KVCache) -> PackedPass:
     tables: list[int] = []
     for row in rows:
         stop = row.start + len(row.token_ids)
+        if not (0 <= row.start and stop <= cache.max_tokens and 0 <= row.num_logits <= len(row.token_ids)):
+            raise ValueError(
+                f"a row of a pass must lie in [0, {cache.max_tokens}) and have no more logits than tokens, got "
+                f"slot {row.slot}: {len(row.token_ids)} tokens from {row.start}, {row.num_logits} logits"
+            )
         places += (len(ids), len(row.token_ids), row.start, len(tables))
         tables += cache.pages(row.slot)
         ids += row.token_ids
         positions += range(row.start, stop)
         write += cache.token_index(row.slot, row.start, stop)
         logits += range(len(ids) - row.num_logits, len(ids))
+    if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
+        raise ValueError(
+            f"token ids must lie in [0, {vocab_size}), got {min(ids)} to {max(ids)}; use the target's tokenizer"
+        )
+    numbers = [*ids, *positions, *write, *logits, *places, *tables]
     return PackedPass(
-        numbers=torch.tensor([*ids, *positions, *write, *logits, *places, *tables]),
+        numbers=torch.tensor(numbers, dtype=torch.int64, device="cpu"),
         num_tokens=len(ids),
         num_logits=len(logits),
         num_rows=len(rows),

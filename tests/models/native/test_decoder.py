@@ -14,6 +14,7 @@ from transformers import (
 from dspark.models.base import PassRow
 from dspark.models.native import choice
 from dspark.models.native.compile import NoCompilerError
+from dspark.models.native.decoder import NativeDecoder
 from dspark.models.native.family import refusal
 from dspark.models.target import load_target
 
@@ -41,6 +42,20 @@ CONFIGS = {
             "original_max_position_embeddings": 64,
         },
     ),
+    "yarn positions": LlamaConfig(
+        **SIZES,
+        rope_parameters={
+            "rope_type": "yarn",
+            "rope_theta": 1e4,
+            "factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+    ),
+    "linear positions": LlamaConfig(
+        **SIZES, rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}
+    ),
+    "heads of 72": Qwen3Config(**SIZES, head_dim=72),  # one whole step of the values' mix, and a part
+    "heads of 128": LlamaConfig(**SIZES, head_dim=128),
     "mistral": MistralConfig(**SIZES, sliding_window=9),
     "qwen2": Qwen2Config(**SIZES),
     "qwen3": Qwen3Config(**SIZES, head_dim=20),
@@ -121,6 +136,54 @@ def test_pages_and_threads_change_no_bit(folder):
         torch.set_num_threads(threads)
 
 
+def test_the_length_of_the_cache_changes_no_bit(folder):
+    """Turns of positions are computed for all that a cache can hold, in blocks of one size."""
+    row = [PassRow(slot=0, start=0, token_ids=tokens_of(3, 70), num_logits=70)]
+    logits = [
+        target.forward(row, target.new_cache(1, size))
+        for size in (70, 97, 256)
+        for target in (load_target(folder, kernels="native"),)
+    ]
+    assert torch.equal(logits[0], logits[1])
+    assert torch.equal(logits[0], logits[2])
+
+
+def test_torchs_defaults_do_not_matter(folder):
+    target = load_target(folder, kernels="native")
+    row = [PassRow(slot=0, start=0, token_ids=tokens_of(1, 9), num_logits=2)]
+    wanted = target.forward(row, target.new_cache(1, 32))
+    cache = target.new_cache(1, 32)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert torch.equal(target.forward(row, cache), wanted)
+        with torch.device("meta"):
+            assert torch.equal(target.forward(row, cache), wanted)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        PassRow(slot=0, start=6, token_ids=[1, 2, 3], num_logits=1),
+        PassRow(slot=0, start=-1, token_ids=[1], num_logits=1),
+        PassRow(slot=0, start=0, token_ids=[1], num_logits=2),
+        PassRow(slot=0, start=0, token_ids=[101], num_logits=1),
+        PassRow(slot=0, start=0, token_ids=[-1], num_logits=1),
+    ],
+    ids=["past the cache", "before it", "logits without tokens", "a large id", "a negative id"],
+)
+def test_what_lies_outside_is_refused_before_the_kernels_reach_for_it(folder, row):
+    target = load_target(folder, kernels="native")
+    with pytest.raises(ValueError, match="a row of a pass must lie in|token ids must lie in"):
+        target.forward([row], target.new_cache(1, 8))
+
+
+def test_a_pass_of_nothing_gives_nothing(folder):
+    target = load_target(folder, kernels="native")
+    assert target.forward([], target.new_cache(1, 8)).shape == (0, 101)
+
+
 def test_fast_and_invariant_are_one_path(folder):
     assert torch.equal(
         ragged(load_target(folder, kernels="native")),
@@ -145,7 +208,7 @@ def test_other_numbers_run_through_torch(tiny_llama):
     ("config", "reason"),
     [
         (LlamaConfig(**SIZES, hidden_act="gelu"), "silu gate, got hidden_act=gelu"),
-        (LlamaConfig(**SIZES, mlp_bias=True), "an MLP without bias"),
+        (LlamaConfig(**SIZES, mlp_bias=True), "an MLP and an output layer without bias"),
         (
             LlamaConfig(**SIZES, rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
             "rotary positions default, linear, llama3, yarn, got dynamic",
@@ -161,7 +224,23 @@ def test_what_the_kernels_do_not_compute_is_refused(config, reason):
 def test_a_replaced_part_is_refused():
     model = AutoModelForCausalLM.from_config(LlamaConfig(**SIZES))
     model.model.layers[1].mlp.up_proj = torch.nn.Sequential(model.model.layers[1].mlp.up_proj)
-    assert "plain linear layers" in (refusal(model) or "")
+    assert refusal(model) == "the CPU kernels know Linear, got Sequential"
+    model = AutoModelForCausalLM.from_config(LlamaConfig(**SIZES))
+    model.model.norm = torch.nn.LayerNorm(48)
+    assert refusal(model) == "the CPU kernels know LlamaRMSNorm, got LayerNorm"
+    model = AutoModelForCausalLM.from_config(LlamaConfig(**SIZES))
+    model.model.norm.variance_epsilon = 1e-3
+    assert refusal(model) == "the CPU kernels know one epsilon for all norms"
+
+
+def test_kernels_that_fail_the_probe_are_left_out(tiny_llama, monkeypatch, caplog):
+    """As if a model of a known class computed something else."""
+    original = NativeDecoder.forward
+    monkeypatch.setattr(NativeDecoder, "forward", lambda *args: original(*args) + 1.0)
+    assert load_target(tiny_llama).native is None
+    assert "the CPU kernels are left out: the target" in caplog.text
+    with pytest.raises(ValueError, match="gives other logits in a flattened pass"):
+        load_target(tiny_llama, kernels="native")
 
 
 def test_a_machine_without_compiler_falls_back_and_says_so(tiny_llama, monkeypatch, caplog):

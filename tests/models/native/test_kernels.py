@@ -54,9 +54,9 @@ def test_threads_change_no_bit(kernels):
 
 def test_kernels_read_contiguous_float32_only(kernels):
     weight = torch.randn(8, 8)
-    with pytest.raises(AssertionError, match="contiguous CPU tensors"):
+    with pytest.raises(ValueError, match="contiguous CPU tensors"):
         kernels.linear(torch.randn(8, 4).T, weight)
-    with pytest.raises(AssertionError, match=r"float32 and int64, got torch\.float64"):
+    with pytest.raises(ValueError, match=r"float32 and int64, got torch\.float64"):
         kernels.linear(torch.randn(2, 8, dtype=torch.float64), weight)
 
 
@@ -80,11 +80,42 @@ def test_a_compiler_that_fails_says_why_and_leaves_nothing(unloaded, monkeypatch
     assert [path.suffix for path in (tmp_path / "native").iterdir()] in ([], [".lock"])
 
 
+def test_half_a_library_is_compiled_again(unloaded, tmp_path):
+    name = f"kernels-{native_compile._fingerprint(native_compile._compiler())}.so"
+    library = tmp_path / "native" / name
+    library.parent.mkdir()
+    library.write_bytes(b"half")
+    load_kernels(tmp_path)
+    assert library.stat().st_size > 10_000
+
+
+def test_a_folder_that_cannot_hold_a_library_is_no_crash(unloaded, tmp_path):
+    (tmp_path / "native").write_text("a file where a folder should be")
+    with pytest.raises(NoCompilerError, match="cannot be kept in .*FileExistsError"):
+        load_kernels(tmp_path)
+
+
+def test_a_user_without_a_home_is_no_crash(monkeypatch):
+    def nobody():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("DSPARK_CACHE", raising=False)
+    monkeypatch.setattr("pathlib.Path.home", nobody)
+    with pytest.raises(NoCompilerError, match="Could not determine home directory"):
+        native_compile.kernel_folder()
+
+
+def _has_flag(name: str) -> bool:
+    return f" {name} ".encode() in native_compile._instruction_sets() + b" "
+
+
 @pytest.mark.parametrize("flags", [("-mavx2", "-mfma"), ("-march=x86-64",)], ids=["avx2", "plain"])
 def test_other_instruction_sets_compute_the_same(unloaded, monkeypatch, tmp_path, flags):
     """AVX2 and plain code are other orders of the same sums."""
     if native_compile.platform.machine() != "x86_64":
         pytest.skip("these flags are of x86-64 processors")
+    if "-mavx2" in flags and not _has_flag("avx2"):
+        pytest.skip("this processor has no AVX2")
     generator = torch.Generator().manual_seed(5)
     x, weight = torch.randn(21, 50, generator=generator), torch.randn(37, 50, generator=generator)
     kept = tuple(flag for flag in native_compile.FLAGS if flag != "-march=native")

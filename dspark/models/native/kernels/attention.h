@@ -93,7 +93,7 @@ void mix(const float* weights, long stride, const float* values, long value_stri
 using Mix = void (*)(const float*, long, const float*, long, long, long, float*, long);
 
 inline Mix mix_for(int queries) {
-    static constexpr Mix by_count[] = {nullptr, mix<1>, mix<2>, mix<3>, mix<4>, mix<5>, mix<6>, mix<7>, mix<8>};
+    constexpr Mix by_count[] = {nullptr, mix<1>, mix<2>, mix<3>, mix<4>, mix<5>, mix<6>, mix<7>, mix<8>};
     return by_count[queries];
 }
 
@@ -140,7 +140,7 @@ inline void attend(const Queries& queries, const int64_t* pages, const Heads& he
             float* own = scores + (h * queries.count + q) * span;
             const long end = queries.position[q] + 1, begin = heads.window ? std::max<long>(0, end - heads.window) : 0;
             softmax(own + (begin - first), end - begin, heads.scale);
-            // unseen keys weigh 0, which adds nothing to a sum that began at +0
+            // unseen keys weigh 0, which adds nothing to a sum that began at +0 (unless their value is not finite)
             std::fill(own, own + (begin - first), 0.0f);
             std::fill(own + (end - first), own + span, 0.0f);
         }

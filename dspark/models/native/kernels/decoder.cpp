@@ -11,7 +11,6 @@ struct Layer {
     const float *input_norm, *q, *k, *v, *q_bias, *k_bias, *v_bias, *q_norm, *k_norm, *o, *o_bias;
     const float *post_norm, *gate, *up, *down;
     float *keys, *values;  // [pages, page_size, kv_heads, head_size]
-    float* features;       // null, or where the residual stream after the layer goes, `feature_stride` a token
     int64_t window;
 };
 
@@ -29,6 +28,7 @@ struct Pass {
     const int64_t* pages;  // the rows' page tables, one after another
     const float *cos, *sin;  // [positions, head_size]
     float *stream, *normed, *qkv, *mixed, *gate_up, *out;
+    float* const* features;  // [layers]: null, or where the residual stream after the layer goes
 };
 
 namespace {
@@ -150,7 +150,7 @@ extern "C" void dspark_decoder_pass(const Model* model, const Pass* pass) {
 #pragma omp for
             for (long t = 0; t < n; t++) {
                 const float* x = p.stream + t * hidden;
-                if (layer.features) std::memcpy(layer.features + t * p.feature_stride, x, hidden * sizeof(float));
+                if (p.features[l]) std::memcpy(p.features[l] + t * p.feature_stride, x, hidden * sizeof(float));
                 if (next) rms_norm(x, next, p.normed + t * hidden, hidden, eps);
             }
         }
