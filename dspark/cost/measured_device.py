@@ -58,8 +58,9 @@ def measure_cpu(
         peak_flops={"float32": 2 * product_size**3 / product_s},
         memory_bandwidth=values.numel() * 4 / read_s,
         memory_bytes=float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
-        source=f"measured: {platform.machine()}, torch {torch.__version__}, reads of {read_bytes / 1e6:.0f} MB "
-        f"and product of {product_size} × {product_size} float32, medians of {repeats}",
+        source=f"measured: {platform.machine()}, torch {torch.__version__}, reads of "
+        f"{read_bytes / 1e6:.0f} MB and product of {product_size} × {product_size} float32, "
+        f"medians of {repeats}",
     )
 
 

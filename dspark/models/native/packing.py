@@ -60,10 +60,10 @@ def pack(rows: list[PassRow], cache: KVCache, *, vocab_size: int) -> PackedPass:
     tables: list[int] = []
     for row in rows:
         stop = row.start + len(row.token_ids)
-        if not (0 <= row.start and stop <= cache.max_tokens and 0 <= row.num_logits <= len(row.token_ids)):
+        if not (row.start >= 0 and stop <= cache.max_tokens and 0 <= row.num_logits <= len(row.token_ids)):
             raise ValueError(
-                f"a row of a pass must lie in [0, {cache.max_tokens}) and have no more logits than tokens, got "
-                f"slot {row.slot}: {len(row.token_ids)} tokens from {row.start}, {row.num_logits} logits"
+                f"a row of a pass must lie in [0, {cache.max_tokens}) and have no more logits than tokens, "
+                f"got slot {row.slot}: {len(row.token_ids)} tokens from {row.start}, {row.num_logits} logits"
             )
         places += (len(ids), len(row.token_ids), row.start, len(tables))
         tables += cache.pages(row.slot)
@@ -73,7 +73,8 @@ def pack(rows: list[PassRow], cache: KVCache, *, vocab_size: int) -> PackedPass:
         logits += range(len(ids) - row.num_logits, len(ids))
     if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
         raise ValueError(
-            f"token ids must lie in [0, {vocab_size}), got {min(ids)} to {max(ids)}; use the target's tokenizer"
+            f"token ids must lie in [0, {vocab_size}), got {min(ids)} to {max(ids)}; "
+            "use the target's tokenizer"
         )
     numbers = [*ids, *positions, *write, *logits, *places, *tables]
     return PackedPass(
