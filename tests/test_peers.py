@@ -242,7 +242,13 @@ def test_documented_command_is_understood(line: str, monkeypatch: pytest.MonkeyP
     words = shlex.split(line)
     if words[0] == "make":
         assert line == setup.COMMAND
-        done = subprocess.run(["make", "-n", words[1]], cwd=REPO, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["make", "-n", "--no-print-directory", words[1]],
+            cwd=REPO,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         assert done.stdout.splitlines()[-1] == ".venv/bin/python -m experiments.peers.setup"
         return
     assert words[:3] == [".venv/bin/python", "-m", "experiments.peers"]

@@ -147,7 +147,7 @@ def claim_folder(path: Path, origin: Mapping[str, Any], *, resume: bool) -> int:
         write_json(path / "provenance.json", {"schema": 1, **origin, "resumed": []})
         return 0
     recorded = recorded_origin(path)
-    _check_same_config(recorded["config"], origin["config"], path)
+    check_same_config(recorded["config"], origin["config"], path)
     recorded["resumed"].append({key: value for key, value in origin.items() if key != "config"})
     write_json(path / "provenance.json", recorded)
     return len(recorded["resumed"])
@@ -167,7 +167,12 @@ def recorded_origin(path: Path) -> dict[str, Any]:
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-def _check_same_config(old: Mapping[str, Any], new: Mapping[str, Any], path: Path) -> None:
+def check_same_config(old: Mapping[str, Any], new: Mapping[str, Any], path: Path) -> None:
+    """Nothing, if a run with one configuration can go on with the other.
+
+    Raises:
+        ValueError: a setting differs that changes results.
+    """
     before, now = _flat(old), _flat(new)
     for key in {**before, **now}:
         if before.get(key) != now.get(key) and key.split(".")[0] not in _FREE_ON_RESUME:

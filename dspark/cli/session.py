@@ -25,6 +25,7 @@ from dspark.models.target import resolve_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from rich.console import Console
 
@@ -151,7 +152,7 @@ def open_session(invocation: Invocation, prepared: Prepared) -> Iterator[Session
     num_threads = config.engine.num_threads or torch.get_num_threads()
     origin = provenance(invocation, device=device, num_threads=num_threads)
     with shown_messages(console), open_run_dir(invocation.run_dir, origin, resume=config.resume) as run_dir:
-        tracker = build_tracker(config.tracker, run_dir, {**invocation.plain, "provenance": origin})
+        tracker = build_tracker(config.tracker, run_dir.path, {**invocation.plain, "provenance": origin})
         exit_code = EXIT_BUG
         try:
             target = load_target(config, prepared.target_folder)
@@ -174,7 +175,7 @@ def open_session(invocation: Invocation, prepared: Prepared) -> Iterator[Session
             tracker.close(exit_code)
 
 
-def build_tracker(config: TrackerConfig, run_dir: RunDir, told: dict[str, Any]) -> Tracker:
+def build_tracker(config: TrackerConfig, folder: Path, told: dict[str, Any]) -> Tracker:
     """The tracker of a run; `auto` is online where W&B has a key in the environment."""
     if config.kind == "none":
         return NoTracker()
@@ -185,7 +186,7 @@ def build_tracker(config: TrackerConfig, run_dir: RunDir, told: dict[str, Any]) 
             return NoTracker()
         mode = "online" if wanted == "online" else "offline"
     return WandbTracker(
-        run_dir.path,
+        folder,
         project=config.project,
         name=config.name,
         tags=config.tags,

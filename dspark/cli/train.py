@@ -24,7 +24,7 @@ def command(arguments: Sequence[str]) -> int:
 def _job(invocation: Invocation) -> int:
     # these import torch, which commands that only explain themselves must not wait for
     from dspark.cli.console import shown_messages, stderr
-    from dspark.cli.rundir import recorded_origin
+    from dspark.cli.rundir import check_same_config, recorded_origin
     from dspark.cli.train_answers import answers_folder, write_answers
     from dspark.cli.train_run import train_drafter
     from dspark.config.build import target_folder
@@ -34,7 +34,8 @@ def _job(invocation: Invocation) -> int:
     folder = target_folder(config.target)
     _check(config, folder)
     if config.resume:
-        recorded_origin(invocation.run_dir)  # refuses a folder without a run
+        recorded = recorded_origin(invocation.run_dir)  # refuses a folder without a run
+        check_same_config(recorded["config"], invocation.plain, invocation.run_dir)
     console = stderr()
     with shown_messages(console):
         accelerator = _accelerator(config)

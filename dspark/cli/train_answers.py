@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dspark.cli.train_progress import TrainProgress
 from dspark.models.sources import default_cache_dir
-from dspark.training.answers import generate_answers, read_answers, wanted_answers
+from dspark.training.answers import encoded_prompts, generate_answers, read_answers, wanted_answers
 from dspark.training.sources import training_prompts
 
 if TYPE_CHECKING:
@@ -34,8 +34,9 @@ def write_answers(config: TrainCommand, target: HFTarget, folder: Path, console:
     Raises:
         ValueError: see :func:`~dspark.training.answers.generate_answers`.
     """
-    prompts = training_prompts(config.prompts.sources, config.prompts.folder)
     settings = config.answers.settings
+    found = training_prompts(config.prompts.sources, config.prompts.folder)
+    prompts = encoded_prompts(target, found, settings)
     names = {name for name, _, _ in wanted_answers(prompts, settings)}
     num_done = sum(answer.id in names for answer in read_answers(folder))
     started_s = time.monotonic()

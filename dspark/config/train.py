@@ -34,6 +34,7 @@ class AnswersConfig:
     top_p: float
     max_new_tokens: int
     batch_size: int
+    max_prompt_tokens: int | None
     seed: int
 
     @property

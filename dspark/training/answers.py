@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from dspark.models.target import HFTarget
     from dspark.workload.records import Prompt
+
+_LOG = logging.getLogger(__name__)
 
 SCHEMA = 1
 FILE, MANIFEST = "answers.jsonl", "answers.json"
@@ -61,13 +64,21 @@ class AnswerSettings:
     top_p: float
     max_new_tokens: int
     batch_size: int
+    max_prompt_tokens: int | None  # longer prompts are left out; None: what the context has room for
     seed: int
 
     def __post_init__(self) -> None:
         if not self.temperatures:
             raise ValueError("temperatures must list at least one, got an empty list")
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size must be >= 1, got {self.batch_size}")
+        if self.temperatures.count(0.0) > 1:
+            raise ValueError(
+                f"temperatures must list 0 once, because greedy answers are all the same, got "
+                f"{list(self.temperatures)}"
+            )
+        for name in ("batch_size", "max_prompt_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be >= 1, got {value}")
         if self.seed < 0:
             raise ValueError(f"seed must be >= 0, got {self.seed}")
         if self.max_new_tokens < 2:
@@ -96,9 +107,32 @@ def wanted_answers(keys: Iterable[str], settings: AnswerSettings) -> list[tuple[
     return wanted
 
 
+def encoded_prompts(
+    target: HFTarget, prompts: Mapping[str, Prompt], settings: AnswerSettings
+) -> dict[str, tuple[int, ...]]:
+    """Token ids of the prompts by key, without those that are too long.
+
+    Raises:
+        ValueError: a prompt cannot be encoded, or none is left.
+    """
+    room = target.max_context - settings.max_new_tokens
+    if settings.max_prompt_tokens is not None:
+        room = min(room, settings.max_prompt_tokens)
+    every = zip(prompts, encode_prompts(list(prompts.values()), target.tokenizer), strict=True)
+    kept = {key: ids for key, ids in every if len(ids) <= room}
+    if len(kept) < len(prompts):
+        _LOG.info("%d of %d prompts have more than %d tokens", len(prompts) - len(kept), len(prompts), room)
+    if not kept:
+        raise ValueError(
+            f"no prompt has at most {room} tokens: raise answers.max_prompt_tokens, or lower "
+            "answers.max_new_tokens so that more of the target's context is left"
+        )
+    return kept
+
+
 def generate_answers(
     target: HFTarget,
-    prompts: Mapping[str, Prompt],
+    prompts: Mapping[str, tuple[int, ...]],
     settings: AnswerSettings,
     folder: Path,
     on_answer: Callable[[Answer], None] = lambda answer: None,
@@ -107,7 +141,7 @@ def generate_answers(
 
     Args:
         target: answers.
-        prompts: by key.
+        prompts: token ids by key, from :func:`encoded_prompts`.
         settings: how.
         folder: of ``answers.jsonl``; made if missing.
         on_answer: told each answer once it is on disk.
@@ -122,18 +156,8 @@ def generate_answers(
     left = [each for each in wanted if each[0] not in done]
     if not left:
         return
-    keys = list(dict.fromkeys(key for _, key, _ in left))
-    room = target.max_context - settings.max_new_tokens
-    ids = dict(zip(keys, encode_prompts([prompts[key] for key in keys], target.tokenizer), strict=True))
-    for key, prompt_ids in ids.items():
-        if len(prompt_ids) > room:
-            raise ValueError(
-                f"prompt {key!r} has {len(prompt_ids)} tokens, and an answer of {settings.max_new_tokens} "
-                f"leaves {room} of the target's context: lower the source's max_prompt_chars or "
-                "answers.max_new_tokens"
-            )
     requests = [
-        Request(request_id=name, prompt_ids=ids[key], params=settings.params(temperature))
+        Request(request_id=name, prompt_ids=prompts[key], params=settings.params(temperature))
         for name, key, temperature in left
     ]
     temperatures = {name: temperature for name, _, temperature in left}

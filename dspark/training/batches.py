@@ -5,7 +5,7 @@ Shapes: ``N`` tokens of all answers, one answer after another; ``A`` blocks; ``K
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -36,11 +36,8 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same on a device."""
-        moved = {
-            item.name: value.to(device) if isinstance(value := getattr(self, item.name), Tensor) else value
-            for item in fields(self)
-        }
-        return Batch(**moved)
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return replace(self, **{key: x.to(device) for key, x in values.items() if isinstance(x, Tensor)})
 
 
 def make_batch(lessons: Sequence[Lesson], anchors: Sequence[Tensor], num_drafts: int) -> Batch:

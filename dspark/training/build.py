@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from dspark.training.trainee import DraftModule
 
 _STD = 0.02
+_OF_PAIRS = tuple(f"self_attn.{part}_proj.weight" for part in "qkv")
+"""What reads an EAGLE-3 pair: the token's embedding, and the feature in the right half."""
 _NEEDED = ("hidden_size", "num_attention_heads", "num_key_value_heads", "intermediate_size", "rms_norm_eps")
 
 
@@ -164,9 +166,7 @@ def _start_as(module: DraftModule, target: HFTarget, layers: tuple[int, ...]) ->
                 parameter.copy_(theirs["input_layernorm.weight"])
             elif isinstance(module, Eagle3Model) and name == "input_layernorm.weight":
                 continue
-            elif (
-                isinstance(module, Eagle3Model) and parameter.shape[-1] == 2 * width and parameter.dim() == 2
-            ):
+            elif isinstance(module, Eagle3Model) and name in _OF_PAIRS:
                 parameter.zero_()
                 parameter[:, width:].copy_(_fitting(theirs, name, parameter[:, width:]))
             else:

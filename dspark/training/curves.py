@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+import torch
+
 from dspark.training.losses import TERMS, LossSums
 
 if TYPE_CHECKING:
@@ -16,9 +18,8 @@ if TYPE_CHECKING:
 def add(sums: Iterable[LossSums]) -> LossSums:
     """The sums of several batches, without gradients."""
     each = list(sums)
-    return LossSums(
-        **{item.name: sum(getattr(one, item.name).detach() for one in each) for item in fields(LossSums)}
-    )
+    stacked = {item.name: [getattr(one, item.name).detach() for one in each] for item in fields(LossSums)}
+    return LossSums(**{name: torch.stack(values).sum(0) for name, values in stacked.items()})
 
 
 def numbers(sums: LossSums, weights: LossWeights) -> dict[str, float]:

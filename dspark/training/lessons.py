@@ -86,7 +86,6 @@ class TargetTeacher:
         """One an answer, in order."""
         return [lesson for group in pass_groups(answers) for lesson in self._pass(group)]
 
-    @torch.inference_mode()
     def _pass(self, answers: Sequence[Answer]) -> Iterator[Lesson]:
         rows = [
             PassRow(
@@ -97,11 +96,8 @@ class TargetTeacher:
             )
             for slot, answer in enumerate(answers)
         ]
-        cache = self.target.new_cache(len(rows), max(len(row.token_ids) for row in rows))
-        logits, out = self.target.forward_with_features(rows, cache, (*self._layers, self._last))
-        normaliser = logits.logsumexp(-1)
+        out, hidden, normaliser = self._forward(rows)
         width = self.target.model.config.get_text_config().hidden_size * len(self._layers)
-        hidden = self._normed(out[:, width:])
         counts = [len(row.token_ids) for row in rows]
         parts = zip(
             answers,
@@ -111,12 +107,21 @@ class TargetTeacher:
             strict=True,
         )
         for answer, features, states, norms in parts:
+            # copies, made outside of inference mode: gradients are computed from them
             yield Lesson(
                 answer=answer,
                 features=features.clone(),
                 hidden=states[len(answer.prompt_ids) : -1].clone(),
                 log_normaliser=norms[:-1].clone(),
             )
+
+    @torch.inference_mode()
+    def _forward(self, rows: list[PassRow]) -> tuple[Tensor, Tensor, Tensor]:
+        """Layers' outputs, what the head reads, and the logits' normalisers, of all rows' tokens."""
+        cache = self.target.new_cache(len(rows), max(len(row.token_ids) for row in rows))
+        logits, out = self.target.forward_with_features(rows, cache, (*self._layers, self._last))
+        last = out[:, -self.head.shape[1] :]
+        return out, self._normed(last), logits.logsumexp(-1)
 
     def _normed(self, out: Tensor) -> Tensor:
         return self.target.model.get_decoder().norm(out.to(self.target.dtype)).float()

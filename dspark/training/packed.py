@@ -39,13 +39,13 @@ def packed_attention(context: list[KeysValues], batch: Batch) -> Attend:
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         sizes = [count * num_slots for count in batch.num_blocks]
-        answers = zip(
-            anchors,
-            *(part[0].split(sizes, 1) for part in (q, k, v)),
-            *(part[0].split(batch.lengths, 1) for part in context[layer]),
-            strict=True,
-        )
-        return torch.cat([_of_answer(*parts, num_slots) for parts in answers], 1)[None]
+        q_of, k_of, v_of = (part[0].split(sizes, 1) for part in (q, k, v))
+        keys, values = (part[0].split(batch.lengths, 1) for part in context[layer])
+        mixed = [
+            _of_answer(anchors[i], q_of[i], k_of[i], v_of[i], keys[i], values[i], num_slots)
+            for i in range(len(sizes))
+        ]
+        return torch.cat(mixed, 1)[None]
 
     return attend
 

@@ -56,7 +56,7 @@ def test_layers_that_count_from_the_target_are_found(dspark: Callable[..., Resul
 @pytest.mark.parametrize(
     ("changes", "arguments", "message"),
     [
-        ({}, ["policy=confidence"], "needs the signal confidence"),
+        ({}, ["policy=confidence", "policy.signal=confidence"], "needs the signal confidence"),
         ({}, ["target.hidden_size=96"], "does not fit the target: its hidden size is 64, the target's 96"),
         ({"speculators_model_type": "mtp"}, [], "speculators_model_type is 'mtp'"),
         ({"target_hidden_size": 128}, [], "target_hidden_size must be the head's own hidden_size, 64"),

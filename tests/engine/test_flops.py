@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from dspark.types import StepRecord
     from dspark.verification.base import Verification
 
-COUNTING = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 2, 3, 4,"
-NUM_TOKENS, DEPTH = 24, 4
-RATE = 0.8
+CODE = "def add(a, b):\n    return a + b\n\ndef sub(a, b):\n    return a - b\n\ndef mul(a, b):\n    return"
+NUM_TOKENS, DEPTH = 16, 4
+RATE = 0.7
 
 
 @dataclass
@@ -97,7 +97,7 @@ def _run(kind: str, models: tuple[HFTarget, HFTarget]) -> list[StepRecord]:
     depth = 0 if drafter is None else DEPTH
     engine = Engine(models[0], drafter, Fixed(depth=depth), verification=verification, max_batch_size=1)
     params = SamplingParams(max_new_tokens=NUM_TOKENS, ignore_eos=True)
-    prompt = models[0].tokenizer(COUNTING)["input_ids"]
+    prompt = models[0].tokenizer(CODE)["input_ids"]
     return list(engine.run(engine.requests.make([prompt], params)))
 
 
@@ -178,6 +178,6 @@ def median_seconds(used: tuple[HFTarget, HFTarget]) -> dict[str, float]:
 def test_flops_per_token_go_up_and_time_goes_down(
     kind: str, stock: tuple[HFTarget, HFTarget], plain_flops: float, median_seconds: dict[str, float]
 ) -> None:
-    """One thread measured 1.05 and 1.17 times the FLOPs in 0.4 and 0.5 of the time."""
-    assert _counted(kind, stock) > 1.02 * plain_flops
+    """Measured on one thread: 1.23 and 1.24 times the FLOPs in 0.48 and 0.41 of the time."""
+    assert _counted(kind, stock) > 1.1 * plain_flops
     assert median_seconds[kind] < 0.9 * median_seconds["plain"]

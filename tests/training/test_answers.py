@@ -14,16 +14,19 @@ from dspark.training.answers import (
     Answer,
     AnswerSettings,
     check_answers,
+    encoded_prompts,
     fingerprint,
     generate_answers,
     read_answers,
     wanted_answers,
 )
 from dspark.types import SamplingParams
-from dspark.workload.prompts import PromptSpec, encode_prompts, load_prompts
+from dspark.workload.prompts import PromptSpec, load_prompts
 from tests.training.lessons_tools import load
 
-SETTINGS = AnswerSettings(temperatures=(0.0, 0.8, 0.8), top_p=1.0, max_new_tokens=6, batch_size=4, seed=3)
+SETTINGS = AnswerSettings(
+    temperatures=(0.0, 0.8, 0.8), top_p=1.0, max_new_tokens=6, batch_size=4, max_prompt_tokens=None, seed=3
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,19 +35,24 @@ def target(tiny_llama: Path):
 
 
 @pytest.fixture(scope="module")
-def prompts():
+def chats():
     return {f"builtin/{p.id}": p for p in load_prompts(PromptSpec(num_requests=3, max_prompt_chars=120))}
 
 
-def test_greedy_answers_are_what_the_engine_generates(target, prompts, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def prompts(target, chats):
+    return encoded_prompts(target, chats, SETTINGS)
+
+
+def test_greedy_answers_are_what_the_engine_generates(target, chats, prompts, tmp_path: Path) -> None:
     generate_answers(target, prompts, SETTINGS, tmp_path)
     answers = {answer.id: answer for answer in read_answers(tmp_path)}
     assert set(answers) == {f"{key}#{name}" for key in prompts for name in ("T0-0", "T0.8-0", "T0.8-1")}
-    ids = encode_prompts(list(prompts.values()), target.tokenizer)
-    done = Engine(target).generate(ids, SamplingParams(max_new_tokens=6))
-    for key, prompt_ids, completion in zip(prompts, ids, done, strict=True):
+    messages = [[{"role": "user", "content": chat.messages[0].content}] for chat in chats.values()]
+    done = Engine(target).generate(messages, SamplingParams(max_new_tokens=6))
+    for key, completion in zip(prompts, done, strict=True):
         answer = answers[f"{key}#T0-0"]
-        assert (answer.prompt_ids, answer.token_ids) == (prompt_ids, completion.token_ids)
+        assert (answer.prompt_ids, answer.token_ids) == (completion.prompt_ids, completion.token_ids)
         assert answer.temperature == 0
         assert (answer.prompt_key, answer.source) == (key, "builtin")
         assert answers[f"{key}#T0.8-0"].token_ids != answers[f"{key}#T0.8-1"].token_ids
@@ -108,17 +116,30 @@ def test_other_settings_or_another_target_need_another_folder(
         check_answers(tmp_path / "nowhere", target)
 
 
-def test_a_prompt_without_room_for_its_answer_is_refused(target, prompts, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="an answer of 500 leaves 12 of the target's context"):
-        generate_answers(target, prompts, replace(SETTINGS, max_new_tokens=500), tmp_path)
+def test_prompts_that_are_too_long_are_left_out_and_told(
+    target, chats, prompts, caplog: pytest.LogCaptureFixture
+) -> None:
+    lengths = sorted(map(len, prompts.values()))
+    assert lengths[0] < lengths[-1]
+    with caplog.at_level("INFO"):
+        kept = encoded_prompts(target, chats, replace(SETTINGS, max_prompt_tokens=lengths[-1] - 1))
+    assert kept == {key: ids for key, ids in prompts.items() if len(ids) < lengths[-1]}
+    assert f"1 of 3 prompts have more than {lengths[-1] - 1} tokens" in caplog.text
+    # the context is 512 tokens
+    with pytest.raises(
+        ValueError, match="no prompt has at most 2 tokens: raise answers.max_prompt_tokens, or"
+    ):
+        encoded_prompts(target, chats, replace(SETTINGS, max_new_tokens=510))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"temperatures": ()}, "temperatures must list at least one"),
+        ({"temperatures": (0.0, 1.0, 0.0)}, "temperatures must list 0 once"),
         ({"temperatures": (-1.0,)}, "temperature must be >= 0"),
         ({"top_p": 0.0}, "top_p must be in"),
+        ({"max_prompt_tokens": 0}, "max_prompt_tokens must be >= 1, got 0"),
         ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
         ({"max_new_tokens": 1}, "max_new_tokens must be >= 2, got 1"),
         ({"seed": -1}, "seed must be >= 0, got -1"),

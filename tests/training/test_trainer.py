@@ -140,7 +140,7 @@ def test_the_best_weights_come_back(target, answers, tmp_path: Path) -> None:
 def test_every_kind_learns(target, answers, tmp_path: Path, weights, draft) -> None:
     points: list[Point] = []
     settings = replace(TRAIN, num_steps=30, eval_every=30, learning_rate=4e-3)
-    _trainer(target, answers, tmp_path, settings, weights, initial_layers=(1,), **draft).run(points.append)
+    _trainer(target, answers, tmp_path, settings, weights, **draft).run(points.append)
     first, last = (point.values for point in points if point.kind == "held_out")
     assert last["loss"] < first["loss"]
     assert last["expected_tau"] > first["expected_tau"] + 0.02

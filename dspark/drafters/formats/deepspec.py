@@ -29,7 +29,8 @@ NAMES: Mapping[str, str] = {}
 
 def recognises(config: Mapping[str, Any]) -> bool:
     """True for the configuration of a block drafter of this format."""
-    return ARCHITECTURE in (config.get("architectures") or ()) and "dflash_config" not in config
+    others = {"speculators_model_type", "dflash_config"} & set(config)
+    return ARCHITECTURE in (config.get("architectures") or ()) and not others
 
 
 def read_spec(config: Mapping[str, Any], names: Set[str]) -> DraftSpec:

@@ -25,6 +25,8 @@ NAMES: Mapping[str, str] = {"logit_head.": ""}
 
 def recognises(config: Mapping[str, Any]) -> bool:
     """True for the configuration of a block drafter of this format."""
+    if "speculators_model_type" in config:
+        return False
     return "dflash_config" in config or bool(_ARCHITECTURES & set(config.get("architectures") or ()))
 
 
