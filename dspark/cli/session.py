@@ -224,8 +224,9 @@ def _drafter(prepared: Prepared, target: HFTarget) -> Drafter | None:
     if isinstance(config, Component):
         return prepared.drafter
     assert prepared.draft_folder is not None, "a drafter with weights without a folder"
-    load = load_draft_model if isinstance(config, DraftModelConfig) else load_trained_drafter
-    return load(config, prepared.draft_folder, target)
+    if isinstance(config, DraftModelConfig):
+        return load_draft_model(config, prepared.draft_folder, target)
+    return load_trained_drafter(config, prepared.draft_folder, target)
 
 
 def _shortened(request: Request) -> Any:

@@ -228,10 +228,11 @@ def load_trained_drafter(config: TrainedDrafterConfig, folder: Path, target: HFT
     from dspark.drafters.formats import load_drafter_folder
 
     model = named("drafter.source", load_drafter_folder, folder, target)
+    kernels = None if target.native is None else target.native.kernels
     if isinstance(model, BlockBackbone):
         block_length = config.block_length if isinstance(config, BlockDrafterConfig) else None
-        return BlockDrafter(model, block_length, None if target.native is None else target.native.kernels)
-    return Eagle3Drafter(model)
+        return BlockDrafter(model, block_length, kernels)
+    return Eagle3Drafter(model, kernels)
 
 
 def _synthetic_folder(config: SyntheticTarget) -> Path:

@@ -18,6 +18,7 @@ from dspark.drafters.draft_vocabulary import DraftVocabulary
 from dspark.drafters.eagle3_pairs import PairCache
 from dspark.drafters.signals import LogitSignals
 from dspark.models.linear import DEFAULT_THRESHOLDS, install_row_linears
+from dspark.models.native.linear import install_native_linears
 from dspark.types import NO_TOKEN, Draft, Signal
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from dspark.drafters.eagle3_model import Eagle3Model
     from dspark.models.base import PassRow
+    from dspark.models.native.binding import Kernels
 
 
 class Eagle3Drafter(Drafter):
@@ -34,18 +36,19 @@ class Eagle3Drafter(Drafter):
 
     Args:
         model: the head, with the target's tables in place; its weights are shared, not copied.
+        kernels: the target's CPU kernels, if it has any.
     """
 
     signals = frozenset({Signal.TOP1_PROBABILITY, Signal.ENTROPY, Signal.MARGIN, Signal.TOKEN_PROBABILITY})
     deterministic = False
     autoregressive = True
 
-    def __init__(self, model: Eagle3Model) -> None:
+    def __init__(self, model: Eagle3Model, kernels: Kernels | None = None) -> None:
         self.spec = model.spec
         self.vocab_size: int | None = model.spec.vocab_size
         self.max_context: int | None = model.spec.max_context
         self.feature_layers = model.spec.feature_layers
-        self.model = _for_drafting(model)
+        self.model = _for_drafting(model, kernels)
         self._vocabulary = DraftVocabulary(model.d2t, model.spec.vocab_size)
         self._pairs: PairCache | None = None
 
@@ -98,11 +101,15 @@ class Eagle3Drafter(Drafter):
         return self._pairs
 
 
-def _for_drafting(model: Eagle3Model) -> Eagle3Model:
+def _for_drafting(model: Eagle3Model, kernels: Kernels | None) -> Eagle3Model:
     """The same weights in layers that are fast for few rows; a model in training keeps its own layers."""
     shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
     ours = copy.deepcopy(model, shared).eval()
     weight = ours.fc.weight
-    if weight.device.type == "cpu" and weight.dtype == torch.float32:
+    if weight.device.type != "cpu" or weight.dtype != torch.float32:
+        return ours
+    if kernels is None:
         install_row_linears(ours, DEFAULT_THRESHOLDS)
+    else:
+        install_native_linears(ours, kernels)
     return ours

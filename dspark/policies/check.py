@@ -15,9 +15,20 @@ if TYPE_CHECKING:
 class SignalSource(Protocol):
     """What the check asks of a drafter; a ``dspark.drafters.base.Drafter`` is one, and so is its class."""
 
-    signals: frozenset[Signal]
-    deterministic: bool
-    max_depth: int | None
+    @property
+    def signals(self) -> frozenset[Signal]:
+        """What it can give."""
+        ...
+
+    @property
+    def deterministic(self) -> bool:
+        """True if its drafts are point masses."""
+        ...
+
+    @property
+    def max_depth(self) -> int | None:
+        """The deepest draft; None: any."""
+        ...
 
 
 def check_policy(policy: Policy, drafter: SignalSource | None, *, cost_available: bool) -> None:

@@ -13,6 +13,7 @@ from dspark.types import NO_TOKEN, SamplingParams, Signal
 from dspark.verification import Rejection
 from dspark.verification.base import SampledRow
 from tests.drafters.eagle3_tools import DRAFT_TOKENS, NORMS, VOCAB, WIDTH, Reference, random_head, tiny_spec
+from tests.engine.tools import load
 
 
 class Noting:
@@ -254,6 +255,21 @@ def test_signals_are_of_the_heads_own_logits():
         assert set(draft.signals) == set(wanted)
         for signal, value in wanted.items():
             assert float(draft.signals[signal][0, k]) == pytest.approx(float(value), rel=1e-4), signal
+
+
+def test_the_targets_kernels_draft_the_same(tiny_llama):
+    kernels = load(tiny_llama, numerics="fast").native
+    if kernels is None:
+        pytest.skip("no CPU kernels for this machine")
+    model = random_head(tiny_spec(qk_norm=True))
+    drafter = Eagle3Drafter(model, kernels.kernels)
+    drafter.open(2, 4, 100)
+    rows = random_rows([9, 17])
+    hand_over(drafter, (0, 0, rows[0][:-1]), (1, 0, rows[1][:-1]))
+    sampler = Noting()
+    draft = drafter.propose(batch_of([0, 1], rows, sampler), torch.tensor([4, 4]), always)
+    for i, row in enumerate(rows):
+        check_row(model, sampler.seen, i, row, draft.tokens[i].tolist())
 
 
 def test_a_model_in_training_keeps_its_own_layers():
