@@ -91,11 +91,10 @@ def test_a_training_leaves_answers_curves_and_a_drafter(
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_drafter_is_one_that_can_be_loaded(
-    dspark: Callable[..., Result], tmp_path: Path, model_cache: Path
-) -> None:
-    assert dspark("train", *QUICK).code == 0
-    (target_folder,) = model_cache.glob("synthetic/llama-*")
+def test_the_drafter_is_one_that_can_be_loaded(dspark: Callable[..., Result], tmp_path: Path) -> None:
+    models = tmp_path / "models"  # of its own: the shared cache has targets of other tests
+    assert dspark("train", *QUICK, f"target.cache_dir={models}").code == 0
+    (target_folder,) = models.glob("synthetic/llama-*")
     target = load_target(target_folder, device="cpu")
     model = load_drafter_folder(tmp_path / "out" / "drafter", target)
     spec = model.spec
