@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 
 from dspark.cli.train_progress import TrainProgress
 from dspark.models.sources import default_cache_dir
-from dspark.training.answers import encoded_prompts, generate_answers, read_answers, wanted_answers
+from dspark.training.answers import Answer, encoded_prompts, generate_answers, read_answers, wanted_answers
+from dspark.training.build import draft_spec
+from dspark.training.lesson_store import StoredTeacher
+from dspark.training.lessons import TargetTeacher
+from dspark.training.listening import ListeningTarget
 from dspark.training.sources import training_prompts
 
 if TYPE_CHECKING:
@@ -31,8 +35,10 @@ def answers_folder(config: TrainCommand, target: HFTarget) -> Path:
 def write_answers(config: TrainCommand, target: HFTarget, folder: Path, console: Console) -> dict[str, float]:
     """Generate what the folder lacks; told on stderr, by a bar or once a minute. Returns a summary row.
 
+    Where features are kept on disk, the drafter's lessons are written along with the answers.
+
     Raises:
-        ValueError: see :func:`~dspark.training.answers.generate_answers`.
+        ValueError: see :func:`~dspark.training.answers.generate_answers`; a drafter that cannot be.
     """
     settings = config.answers.settings
     found = training_prompts(config.prompts.sources, config.prompts.folder)
@@ -41,10 +47,20 @@ def write_answers(config: TrainCommand, target: HFTarget, folder: Path, console:
     num_done = sum(answer.id in names for answer in read_answers(folder))
     started_s = time.monotonic()
     progress = TrainProgress(console, what="answers", total=len(names), done=num_done)
+    store = None
+    if config.train.cache_features:
+        spec = draft_spec(config.draft, target.model.config.get_text_config(), target_name=target.name)
+        teacher = TargetTeacher(target, spec.feature_layers)
+        store = StoredTeacher(teacher, folder, spec.feature_layers)
+        target = ListeningTarget(teacher)
+
+    def on_answer(answer: Answer) -> None:
+        if store is not None and isinstance(target, ListeningTarget):
+            store.keep(target.lesson(answer))
+        progress.advance(len(answer.token_ids))
+
     with progress.shown():
-        generate_answers(
-            target, prompts, settings, folder, lambda answer: progress.advance(len(answer.token_ids))
-        )
+        generate_answers(target, prompts, settings, folder, on_answer)
     progress.say()
     kept = read_answers(folder)
     return {

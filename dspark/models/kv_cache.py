@@ -128,6 +128,14 @@ class KVCache:
         self.keys[layer].flatten(0, 1).index_copy_(0, index, keys)
         self.values[layer].flatten(0, 1).index_copy_(0, index, values)
 
+    def copy_tokens(self, source: int, target: int, num_tokens: int) -> None:
+        """Give a slot the first tokens of another one, for rows that begin alike."""
+        at = torch.tensor(self.token_index(source, 0, num_tokens), device=self.device)
+        to = torch.tensor(self.token_index(target, 0, num_tokens), device=self.device)
+        for layer in (*self.keys, *self.values):
+            tokens = layer.flatten(0, 1)
+            tokens.index_copy_(0, to, tokens[at])
+
     def read_range(self, layer: int, first: int, last: int, num_tokens: int) -> tuple[Tensor, Tensor]:
         """Views [last-first, num_kv_heads, num_tokens, dim] of slots ``first``..``last`` (one page a row)."""
         keys = self.keys[layer][first:last, :num_tokens].transpose(1, 2)

@@ -43,6 +43,7 @@ class StoredTeacher:
         self._num_layers = len(layers)
         self._index: dict[str, dict[str, Any]] = {}
         self._read_index()
+        self._end: int | None = None  # of the records, once this process writes
         self._records: np.ndarray | None = None
 
     def fill(self, answers: Sequence[Answer], on_lesson: Callable[[int], None] = lambda tokens: None) -> None:
@@ -50,31 +51,37 @@ class StoredTeacher:
         missing = [answer for answer in answers if not self._has(answer)]
         if not missing:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        drop_torn_line(self.folder / "lessons.jsonl")
-        end = max((entry["end"] for entry in self._index.values()), default=0)
-        with (
-            (self.folder / "lessons.bin").open("ab") as records,
-            JsonlWriter(self.folder / "lessons.jsonl") as index,
-        ):
-            records.truncate(end)  # a record whose line was not written
-            records.seek(end)
-            for group in pass_groups(missing):
-                for lesson in self._teacher.lessons(group):
-                    start = end
-                    for part in _as_bytes(lesson):
-                        end += records.write(part)
-                    records.flush()
-                    entry = {
-                        "id": lesson.answer.id,
-                        "length": len(lesson.features),
-                        "num_prompt": lesson.num_prompt,
-                        "start": start,
-                        "end": end,
-                    }
-                    index.write(entry)
-                    self._index[lesson.answer.id] = entry
-                    on_lesson(len(lesson.features))
+        missing.sort(key=lambda answer: answer.prompt_key)  # answers to one prompt share a pass
+        for group in pass_groups(missing):
+            for lesson in self._teacher.lessons(group):
+                self.keep(lesson)
+                on_lesson(len(lesson.features))
+
+    def keep(self, lesson: Lesson) -> None:
+        """Write a lesson that is not there yet: its record, and then the line that makes it count."""
+        if not self.folder.is_dir():
+            self.folder.mkdir(parents=True)
+        if self._end is None:
+            drop_torn_line(self.folder / "lessons.jsonl")
+            self._end = max((entry["end"] for entry in self._index.values()), default=0)
+        start = self._end
+        path = self.folder / "lessons.bin"
+        path.touch()
+        with path.open("r+b") as records:
+            records.truncate(start)  # a record whose line was not written
+            records.seek(start)
+            end = start + sum(records.write(part) for part in _as_bytes(lesson))
+        entry = {
+            "id": lesson.answer.id,
+            "length": len(lesson.features),
+            "num_prompt": lesson.num_prompt,
+            "start": start,
+            "end": end,
+        }
+        with JsonlWriter(self.folder / "lessons.jsonl") as index:
+            index.write(entry)
+        self._index[lesson.answer.id] = entry
+        self._end = end
         self._records = None
 
     def lessons(self, answers: Sequence[Answer]) -> list[Lesson]:

@@ -21,6 +21,7 @@ from dspark.models.base import PassRow
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from dspark.models.kv_cache import KVCache
     from dspark.models.target import HFTarget
     from dspark.training.answers import Answer
 
@@ -32,7 +33,7 @@ class Lesson:
     """An answer with what the target knows about it."""
 
     answer: Answer
-    features: Tensor  # [T, n * d]
+    features: Tensor  # [T, n * d]; the last row, which nothing that is guessed comes after, may be zeros
     hidden: Tensor  # [L, d], of positions P to T - 2, as the output head reads them
     log_normaliser: Tensor  # float32 [L]: logsumexp of the position's logits over the vocabulary
 
@@ -56,7 +57,7 @@ class Teacher(Protocol):
 
 
 class TargetTeacher:
-    """The target itself, in one pass over a few answers at a time.
+    """The target itself, a few answers at a time; a prompt that several of them share is computed once.
 
     Args:
         target: whose answers they are.
@@ -87,41 +88,63 @@ class TargetTeacher:
         return [lesson for group in pass_groups(answers) for lesson in self._pass(group)]
 
     def _pass(self, answers: Sequence[Answer]) -> Iterator[Lesson]:
+        """A pass over the different prompts, and one over the answers behind them."""
+        first: dict[tuple[int, ...], int] = {}  # the slot that a prompt is computed in
+        for slot, answer in enumerate(answers):
+            first.setdefault(answer.prompt_ids, slot)
+        prompts = [
+            PassRow(slot=slot, start=0, token_ids=list(ids), num_logits=0) for ids, slot in first.items()
+        ]
         rows = [
             PassRow(
                 slot=slot,
-                start=0,
-                token_ids=[*answer.prompt_ids, *answer.token_ids],
+                start=len(answer.prompt_ids),
+                token_ids=list(answer.token_ids),
                 num_logits=len(answer.token_ids),
             )
             for slot, answer in enumerate(answers)
         ]
-        out, hidden, normaliser = self._forward(rows)
-        width = self.target.model.config.get_text_config().hidden_size * len(self._layers)
+        ahead, out, hidden, normaliser = self._forward(prompts, rows, [first[a.prompt_ids] for a in answers])
         counts = [len(row.token_ids) for row in rows]
-        parts = zip(
-            answers,
-            out[:, :width].split(counts),
-            hidden.split(counts),
-            normaliser.split([row.num_logits for row in rows]),
-            strict=True,
-        )
+        of_prompt = dict(zip(first, ahead.split([len(row.token_ids) for row in prompts]), strict=True))
+        parts = zip(answers, *(part.split(counts) for part in (out, hidden, normaliser)), strict=True)
         for answer, features, states, norms in parts:
             # copies, made outside of inference mode: gradients are computed from them
             yield Lesson(
                 answer=answer,
-                features=features.clone(),
-                hidden=states[len(answer.prompt_ids) : -1].clone(),
+                features=torch.cat([of_prompt[answer.prompt_ids], features]),
+                hidden=states[:-1].clone(),
                 log_normaliser=norms[:-1].clone(),
             )
 
     @torch.inference_mode()
-    def _forward(self, rows: list[PassRow]) -> tuple[Tensor, Tensor, Tensor]:
-        """Layers' outputs, what the head reads, and the logits' normalisers, of all rows' tokens."""
-        cache = self.target.new_cache(len(rows), max(len(row.token_ids) for row in rows))
+    def _forward(
+        self, prompts: list[PassRow], rows: list[PassRow], slots: list[int]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Features of the prompts' tokens; features, what the head reads and normalisers of the rows'.
+
+        Args:
+            prompts: computed first, each in a slot of its own.
+            rows: the answers.
+            slots: for every row, the slot of its prompt.
+        """
+        longest = max(row.start + len(row.token_ids) for row in rows)
+        cache = self.target.new_cache(len(rows), longest)
+        for row in rows:
+            has_room = cache.reserve(row.slot, longest)
+            assert has_room, "a cache has room for all its rows"
+        _, ahead = self.target.forward_with_features(prompts, cache, self._layers)
+        for row, slot in zip(rows, slots, strict=True):
+            if row.slot != slot:
+                cache.copy_tokens(slot, row.slot, row.start)
+        logits, features, hidden = self.heard(rows, cache)
+        return ahead, features, hidden, logits.logsumexp(-1)
+
+    def heard(self, rows: list[PassRow], cache: KVCache) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits [M, V], features [N, n * d] and what the head reads [N, d], of a pass over rows."""
         logits, out = self.target.forward_with_features(rows, cache, (*self._layers, self._last))
-        last = out[:, -self.head.shape[1] :]
-        return out, self._normed(last), logits.logsumexp(-1)
+        width = len(self._layers) * self.head.shape[1]
+        return logits, out[:, :width], self._normed(out[:, width:])
 
     def _normed(self, out: Tensor) -> Tensor:
         return self.target.model.get_decoder().norm(out.to(self.target.dtype)).float()
@@ -130,6 +153,7 @@ class TargetTeacher:
     def _check_head(self) -> None:
         """Raises if logits are not the head's rows times the normed output of the last layer."""
         cache = self.target.new_cache(1, 4)
+        cache.reserve(0, 4)
         row = PassRow(slot=0, start=0, token_ids=[1, 2, 3], num_logits=3)
         logits, out = self.target.forward_with_features([row], cache, (self._last,))
         product = self._normed(out) @ self.head.float().T
@@ -146,10 +170,11 @@ def pass_groups(answers: Sequence[Answer]) -> Iterator[list[Answer]]:
     group: list[Answer] = []
     tokens = 0
     for answer in answers:
-        length = len(answer.prompt_ids) + len(answer.token_ids)
+        shares = any(answer.prompt_ids == other.prompt_ids for other in group)
+        length = len(answer.token_ids) + (0 if shares else len(answer.prompt_ids))
         if group and (tokens + length > PASS_TOKENS or len(group) == PASS_ROWS):
             yield group
-            group, tokens = [], 0
+            group, tokens, length = [], 0, len(answer.token_ids) + len(answer.prompt_ids)
         group.append(answer)
         tokens += length
     if group:

@@ -46,6 +46,17 @@ def test_rewind_is_starting_lower(page_size):
     assert read(cache, 0, 7).tolist() == [0, 1, 2, 3, 4, 50, 60]
 
 
+@pytest.mark.parametrize("page_size", [None, 3])
+def test_a_row_can_begin_like_another(page_size):
+    cache = make_cache(page_size=page_size)
+    for slot in (0, 2):
+        assert cache.reserve(slot, 10)
+        write(cache, slot, 0, torch.arange(10.0) + 100 * (slot + 1))
+    cache.copy_tokens(0, 2, 7)
+    assert read(cache, 2, 10).tolist() == [*(100.0 + i for i in range(7)), *(300.0 + i for i in range(7, 10))]
+    assert read(cache, 0, 10).tolist() == [100.0 + i for i in range(10)]
+
+
 def test_pool_refuses_what_it_does_not_have_and_takes_pages_back():
     cache = make_cache(page_size=4, num_pages=3)
     assert cache.reserve(0, 8)  # 2 pages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,12 +51,40 @@ def test_lessons_do_not_depend_on_their_company(target, answers) -> None:
         torch.testing.assert_close(lesson.log_normaliser, alone.log_normaliser, atol=1e-5, rtol=1e-4)
 
 
+def test_answers_to_one_prompt_share_it(target, answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    # the same prompt with three different answers, between answers to others
+    one, other = answers[3], answers[4]
+    variants = [
+        replace(one, id=f"random/3#T1-{i}", token_ids=(*one.token_ids[:i], *other.token_ids[i:]))
+        for i in (1, 4)
+    ]
+    mixed = [other, one, variants[0], answers[0], variants[1]]
+    teacher = TargetTeacher(target, LAYERS)
+    num_tokens: list[int] = []
+    forward = target.forward_with_features
+
+    def counted(rows, cache, layers):
+        num_tokens.append(sum(len(row.token_ids) for row in rows))
+        return forward(rows, cache, layers)
+
+    monkeypatch.setattr(target, "forward_with_features", counted)
+    together = teacher.lessons(mixed)
+    assert num_tokens == [
+        sum(len(answer.prompt_ids) for answer in (other, one, answers[0])),
+        sum(len(answer.token_ids) for answer in mixed),
+    ]
+    for answer, lesson in zip(mixed, together, strict=True):
+        (alone,) = teacher.lessons([answer])
+        for name in ("features", "hidden", "log_normaliser"):
+            torch.testing.assert_close(getattr(lesson, name), getattr(alone, name), atol=1e-5, rtol=1e-4)
+
+
 def test_stored_lessons_are_the_same_to_bfloat16(target, answers, tmp_path: Path) -> None:
     teacher = TargetTeacher(target, LAYERS)
     told: list[int] = []
     stored = StoredTeacher(teacher, tmp_path, LAYERS)
     stored.fill(answers[:3], told.append)
-    assert told == [len(a.prompt_ids) + len(a.token_ids) for a in answers[:3]]
+    assert told == [len(a.prompt_ids) + len(a.token_ids) for a in answers[:3]]  # ids ascend
     with (stored.folder / "lessons.bin").open("ab") as file:
         file.write(b"half of a record")
     with (stored.folder / "lessons.jsonl").open("a") as file:
