@@ -80,7 +80,6 @@ def train_drafter(
             data.teacher,
             split,
             settings=config.train,
-            weights=config.loss,
             eos_token_ids=target.eos_token_ids,
             folder=folder,
         )
@@ -136,7 +135,7 @@ def _build(
         "num_training_tokens": sum(len(answer.token_ids) for answer in split.training),
         "num_held_out_answers": len(split.held_out),
     }
-    trainee = Trainee(drafter, direct.head, config.loss.decay).to(accelerator.device)
+    trainee = Trainee(drafter, direct.head, config.loss).to(accelerator.device)
     return _Data(trainee=trainee, teacher=teacher, facts=facts)
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from dspark.training.answers import Answer
     from dspark.training.lessons import Teacher
-    from dspark.training.settings import LossWeights
     from dspark.training.trainee import Trainee
 
 
@@ -31,7 +30,6 @@ def evaluate(
     trainee: Trainee,
     teacher: Teacher,
     answers: Sequence[Answer],
-    weights: LossWeights,
     *,
     eos_token_ids: Sequence[int],
     device: torch.device,
@@ -42,7 +40,6 @@ def evaluate(
         trainee: guesses.
         teacher: knows the answers.
         answers: held out; without a greedy one there is no ``predicted_tau``.
-        weights: of the loss.
         eos_token_ids: tokens that end an answer; one that ends otherwise ended at its limit.
         device: of the trainee.
     """
@@ -54,13 +51,13 @@ def evaluate(
         anchors = all_anchors(lesson.num_prompt, len(lesson.features))
         batch = make_batch([lesson], [anchors], num_drafts).to(device)
         measured, confidence = trainee.measured(batch)
-        sums.append(sum_up(measured, batch.exists, confidence, weights.decay))
+        sums.append(sum_up(measured, batch.exists, confidence, trainee.weights))
         if answer.temperature == 0:
             runs = measured.is_match.view(batch.exists.shape).int().cumprod(1).sum(1)
             ended_by_itself = answer.token_ids[-1] in eos_token_ids
             walked = walk(runs.tolist(), ended_by_itself=ended_by_itself)
             emitted, rounds = emitted + walked[0], rounds + walked[1]
-    found = numbers(add(sums), weights)
+    found = numbers(add(sums), trainee.weights)
     if rounds:
         found["predicted_tau"] = emitted / rounds
     return found

@@ -103,5 +103,7 @@ class ListeningTarget(HFTarget):
             self._rows[row.slot] = _Heard()
         heard = self._rows[row.slot]
         if len(heard.token_ids) != row.start:
-            raise AssertionError(f"the pass starts at {row.start}, and {len(heard.token_ids)} tokens were heard")
+            raise AssertionError(
+                f"the pass starts at {row.start}, and {len(heard.token_ids)} tokens were heard"
+            )
         return heard

@@ -35,12 +35,13 @@ CHUNK_VALUES = 1 << 27
 class Guesses:
     """What the losses are computed from; R rows.
 
-    ``weight`` and ``teacher`` are [W, d + r] and [W, d]: a row's logits are its hidden state and what
-    the Markov head makes of the token before, side by side, times ``weight``.
+    A row's logits are its hidden state times ``head``, plus what the Markov head makes of the token
+    before, which lies beside the state, times ``markov``.
     """
 
     hidden: Tensor  # [R, d + r]
-    weight: Tensor  # [W, d + r]
+    head: Tensor  # [W, d]
+    markov: Tensor | None  # [W, r]; None: no Markov head, r is 0
     teacher_hidden: Tensor  # [R, d]
     teacher: Tensor  # [W, d], rows of the target's head
     log_normaliser: Tensor  # [R]
@@ -61,7 +62,7 @@ class Measured:
 
 def measure(guesses: Guesses) -> Measured:
     """The terms of every row, float32 [R] each, with gradients to everything but the target's law."""
-    rows, width = guesses.hidden.shape[0], guesses.weight.shape[0]
+    rows, width = guesses.hidden.shape[0], guesses.head.shape[0]
     size = max(1, CHUNK_VALUES // width)
     if rows <= size:
         ce, soft, tv, match = _compare(*_of_rows(guesses, slice(None)))
@@ -69,19 +70,22 @@ def measure(guesses: Guesses) -> Measured:
         pieces = [_of_rows(guesses, slice(start, start + size)) for start in range(0, rows, size)]
         parts = [checkpoint(_compare, *piece, use_reentrant=False) for piece in pieces]
         ce, soft, tv, match = (torch.cat(each) for each in zip(*parts, strict=True))
-    confidence = torch.zeros_like(tv)
-    if guesses.confidence is not None:
-        accepted = 1 - tv.detach()
-        confidence = F.binary_cross_entropy_with_logits(
-            guesses.confidence.float(), accepted, reduction="none"
-        )
+    confidence = confidence_terms(guesses.confidence, tv)
     return Measured(ce=ce, soft_ce=soft, tv=tv, confidence=confidence, is_match=match)
 
 
+def confidence_terms(confidence: Tensor | None, tv: Tensor) -> Tensor:
+    """Float [R]: cross entropy of the head's logits [R] against 1 - tv, which learns nothing by it."""
+    if confidence is None:
+        return torch.zeros_like(tv)
+    return F.binary_cross_entropy_with_logits(confidence.float(), 1 - tv.detach(), reduction="none")
+
+
 def _of_rows(guesses: Guesses, rows: slice) -> tuple[Tensor, ...]:
+    weight = guesses.head if guesses.markov is None else torch.cat([guesses.head, guesses.markov], 1)
     return (
         guesses.hidden[rows],
-        guesses.weight,
+        weight,
         guesses.teacher_hidden[rows],
         guesses.teacher,
         guesses.log_normaliser[rows],
@@ -107,12 +111,13 @@ def _compare(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossSums:
-    """Sums over the blocks of a batch; tensors, of which ``terms`` carry gradients.
+    """Sums over the blocks of a batch; tensors, of which only ``loss`` carries gradients.
 
     ``overlap`` and ``match`` are per draft k; ``survival`` and ``run`` are the same, multiplied up to k:
     a draft counts if all before it do.
     """
 
+    loss: Tensor  # sum of weight * the terms' weighted sum, with gradients
     terms: Tensor  # [4], TERMS in order, each the sum of weight * term
     weight: Tensor  # sum of weights
     count: Tensor  # [K] guesses
@@ -123,18 +128,33 @@ class LossSums:
     error: Tensor  # sum of |confidence - (1 - tv)|
 
 
-def sum_up(measured: Measured, exists: Tensor, confidence: Tensor | None, decay: float) -> LossSums:
+def position_weights(exists: Tensor, decay: float) -> Tensor:
+    """Float [A, K]: exp(-k / decay) of draft k, 0 of guesses without a label (bool [A, K])."""
+    k = torch.arange(exists.shape[1], device=exists.device)
+    return exists * torch.exp(-k / decay)
+
+
+def sum_up(
+    measured: Measured,
+    exists: Tensor,
+    confidence: Tensor | None,
+    weights: LossWeights,
+    learned: Tensor | None = None,
+) -> LossSums:
     """The sums of a batch.
 
     Args:
         measured: of the A * K rows, block after block.
         exists: bool [A, K], guesses that have a label.
         confidence: [A * K] logits, or None.
-        decay: draft k weighs exp(-k / decay).
+        weights: of terms and positions.
+        learned: the weighted sum of all terms but the confidence's, where it is known already.
     """
-    k = torch.arange(exists.shape[1], device=exists.device)
-    weights = exists * torch.exp(-k / decay)
-    terms = torch.stack([(getattr(measured, name).view(exists.shape) * weights).sum() for name in TERMS])
+    of_position = position_weights(exists, weights.decay)
+    terms = torch.stack([(getattr(measured, name).view(exists.shape) * of_position).sum() for name in TERMS])
+    loss = weights.confidence * terms[-1]
+    if learned is None:
+        learned = weights.ce * terms[0] + weights.soft_ce * terms[1] + weights.tv * terms[2]
     overlap = (1 - measured.tv.detach()).view(exists.shape)
     match = measured.is_match.view(exists.shape).float() * exists
     error = overlap.new_zeros(())
@@ -142,8 +162,9 @@ def sum_up(measured: Measured, exists: Tensor, confidence: Tensor | None, decay:
         said = torch.sigmoid(confidence.detach().float()).view(exists.shape)
         error = ((said - overlap).abs() * exists).sum()
     return LossSums(
-        terms=terms,
-        weight=weights.sum(),
+        loss=learned + loss,
+        terms=terms.detach(),
+        weight=of_position.sum(),
         count=exists.sum(0).float(),
         overlap=(overlap * exists).sum(0),
         survival=(overlap.cumprod(1) * exists).sum(0),
@@ -151,9 +172,3 @@ def sum_up(measured: Measured, exists: Tensor, confidence: Tensor | None, decay:
         run=match.cumprod(1).sum(0),
         error=error,
     )
-
-
-def total_loss(sums: LossSums, weights: LossWeights, weight_sum: Tensor) -> Tensor:
-    """The loss: weighted terms over the step's sum of weights."""
-    factors = sums.terms.new_tensor([getattr(weights, name) for name in TERMS])
-    return (sums.terms * factors).sum() / weight_sum

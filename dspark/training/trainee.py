@@ -10,13 +10,15 @@ from torch import Tensor, nn
 
 from dspark.drafters.block_model import BlockBackbone
 from dspark.drafters.eagle3_model import Eagle3Model
-from dspark.training.losses import Guesses, LossSums, Measured, measure, sum_up
+from dspark.training.fused_loss import learn
+from dspark.training.losses import Guesses, LossSums, Measured, measure, position_weights, sum_up
 from dspark.training.packed import block_hidden, chain_hidden
 from dspark.training.vocabulary import draft_ids_of
 
 if TYPE_CHECKING:
     from dspark.drafters.spec import DraftSpec
     from dspark.training.batches import Batch
+    from dspark.training.settings import LossWeights
 
 DraftModule = BlockBackbone | Eagle3Model
 
@@ -27,13 +29,13 @@ class Trainee(nn.Module):
     Args:
         drafter: a block backbone or an EAGLE-3 head, with the target's tables in it.
         head: the target's output head [V, d].
-        decay: of the losses' weights along a block.
+        weights: of the losses.
     """
 
-    def __init__(self, drafter: DraftModule, head: Tensor, decay: float) -> None:
+    def __init__(self, drafter: DraftModule, head: Tensor, weights: LossWeights) -> None:
         super().__init__()
         self.drafter = drafter
-        self._decay = decay
+        self.weights = weights
         spec = drafter.spec
         ids = drafter.target_ids(torch.arange(spec.draft_vocab_size, device=head.device))
         # buffers move with the module and are no part of what is saved
@@ -47,40 +49,46 @@ class Trainee(nn.Module):
 
     def forward(self, batch: Batch) -> LossSums:
         """The sums of a batch, with gradients."""
-        measured, confidence = self.measured(batch)
-        return sum_up(measured, batch.exists, confidence, self._decay)
+        guesses = self._guesses(batch)
+        of_position = position_weights(batch.exists, self.weights.decay)
+        learned, measured = learn(guesses, of_position.flatten(), self.weights)
+        measured = _only_existing(measured, batch.exists)
+        return sum_up(measured, batch.exists, guesses.confidence, self.weights, learned)
 
     def measured(self, batch: Batch) -> tuple[Measured, Tensor | None]:
         """Each row's terms, block after block, and the confidence head's logits [A * K]."""
+        guesses = self._guesses(batch)
+        return _only_existing(measure(guesses), batch.exists), guesses.confidence
+
+    def _guesses(self, batch: Batch) -> Guesses:
         drafter = self.drafter
         if isinstance(drafter, Eagle3Model):
-            hidden, confidence = chain_hidden(drafter, batch), None
-            rows, weight = hidden, drafter.lm_head.weight
+            rows, markov, confidence = chain_hidden(drafter, batch), None, None
         else:
             hidden = block_hidden(drafter, batch)
-            rows, weight, confidence = _with_heads(drafter, hidden, batch.previous)
-        guesses = Guesses(
+            rows, markov, confidence = _with_heads(drafter, hidden, batch.previous)
+        return Guesses(
             hidden=rows.flatten(0, 1),
-            weight=weight,
+            head=drafter.lm_head.weight,
+            markov=markov,
             teacher_hidden=batch.hidden.flatten(0, 1),
             teacher=self.get_buffer("teacher"),
             log_normaliser=batch.log_normaliser.flatten(),
             labels=self.get_buffer("draft_ids")[batch.labels].flatten(),
             confidence=confidence,
         )
-        return _only_existing(measure(guesses), batch.exists), confidence
 
 
 def _with_heads(
     drafter: BlockBackbone, hidden: Tensor, previous: Tensor
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Rows [A, K, d + r] and the weight [W, d + r] whose product is the logits; confidence [A * K]."""
-    rows, weight, embedded = hidden, drafter.lm_head.weight, None
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Rows [A, K, d + r], the Markov head's output weight [W, r], and confidence [A * K]."""
+    rows, weight, embedded = hidden, None, None
     markov = drafter.markov_head
     if markov is not None:
         embedded = markov.embed(previous)
         rows = torch.cat([hidden, markov.along(hidden, previous)], -1)
-        weight = torch.cat([weight, markov.markov_w2.weight], 1)
+        weight = markov.markov_w2.weight
     head = drafter.confidence_head
     confidence = None if head is None else head(hidden, embedded).flatten()
     return rows, weight, confidence

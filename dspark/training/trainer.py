@@ -17,7 +17,7 @@ from dspark.training.batches import Batch, make_batch
 from dspark.training.checkpoint import Checkpoints
 from dspark.training.curves import numbers
 from dspark.training.evaluation import evaluate
-from dspark.training.losses import LossSums, total_loss
+from dspark.training.losses import LossSums
 from dspark.training.schedule import generator_of, items_of_step, learning_rate
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dspark.training.data import Split
     from dspark.training.lessons import Teacher
-    from dspark.training.settings import LossWeights, TrainSettings
+    from dspark.training.settings import TrainSettings
     from dspark.training.trainee import Trainee
 
 BEST_BY = "expected_tau"
@@ -58,7 +58,6 @@ class Trainer:
         teacher: gives lessons.
         split: answers by their use.
         settings: how long, how fast.
-        weights: of the loss.
         eos_token_ids: of the target.
         folder: of the run.
 
@@ -74,7 +73,6 @@ class Trainer:
         split: Split,
         *,
         settings: TrainSettings,
-        weights: LossWeights,
         eos_token_ids: tuple[int, ...],
         folder: Path,
     ) -> None:
@@ -84,7 +82,7 @@ class Trainer:
                 f"got {settings.batch_size}"
             )
         self.accelerator, self.trainee, self.teacher, self.split = accelerator, trainee, teacher, split
-        self.settings, self.weights, self.eos_token_ids = settings, weights, eos_token_ids
+        self.settings, self.eos_token_ids = settings, eos_token_ids
         trained = [parameter for parameter in trainee.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(
             trained,
@@ -106,7 +104,7 @@ class Trainer:
         while self.progress.step < settings.num_steps:
             started_s = time.monotonic()
             sums, gradient_norm = self._step(self.progress.step)
-            values = numbers(sums, self.weights)
+            values = numbers(sums, self.trainee.weights)
             values["learning_rate"] = learning_rate(self.progress.step, settings)
             values["gradient_norm"] = gradient_norm
             step_s = time.monotonic() - started_s
@@ -146,8 +144,7 @@ class Trainer:
         sums: LossSums = self._model(batch)
         weight_sum = self._reduced(sums.weight)
         # gradients are averaged over processes, and the loss is a sum over them
-        loss = total_loss(sums, self.weights, weight_sum / self.accelerator.num_processes)
-        self.accelerator.backward(loss)
+        self.accelerator.backward(sums.loss * self.accelerator.num_processes / weight_sum)
         norm = torch.nn.utils.clip_grad_norm_(self._trained, self.settings.clip)
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate(step, self.settings)
@@ -172,7 +169,6 @@ class Trainer:
                 self.trainee,
                 self.teacher,
                 self.split.held_out,
-                self.weights,
                 eos_token_ids=self.eos_token_ids,
                 device=self.accelerator.device,
             )

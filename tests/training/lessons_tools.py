@@ -82,7 +82,11 @@ def answers_of(
 
 
 def trainee_of(
-    target: HFTarget, *, vocabulary: torch.Tensor | None = None, decay: float = 4.0, **changes: Any
+    target: HFTarget,
+    *,
+    vocabulary: torch.Tensor | None = None,
+    weights: LossWeights = WEIGHTS,
+    **changes: Any,
 ) -> Trainee:
     """A drafter whose heads say something: zeros at the start would hide what they do."""
     size = None if vocabulary is None else len(vocabulary)
@@ -94,4 +98,4 @@ def trainee_of(
         for name, parameter in drafter.named_parameters():
             if "markov" in name or "confidence" in name:
                 parameter.normal_(0, 0.3, generator=generator)
-    return Trainee(drafter, TargetTeacher(target, spec.feature_layers).head, decay)
+    return Trainee(drafter, TargetTeacher(target, spec.feature_layers).head, weights)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from dspark.training.evaluation import evaluate, walk
 from dspark.training.lessons import TargetTeacher
 from dspark.types import Request, SamplingParams
 from dspark.verification import Greedy
-from tests.training.lessons_tools import DRAFT, TRAIN, WEIGHTS, answers_of, load, trainee_of
+from tests.training.lessons_tools import DRAFT, WEIGHTS, answers_of, load, trainee_of
 
 
 def test_a_walk_by_hand() -> None:
@@ -37,9 +36,7 @@ def test_the_predicted_acceptance_length_is_the_engines(tiny_llama: Path, reduce
     trainee = trainee_of(target, vocabulary=vocabulary, initial_layers=(1,))
     teacher = TargetTeacher(target, trainee.spec.feature_layers)
     _learn(trainee, teacher, answers)
-    found = evaluate(
-        trainee, teacher, answers, WEIGHTS, eos_token_ids=target.eos_token_ids, device=target.device
-    )
+    found = evaluate(trainee, teacher, answers, eos_token_ids=target.eos_token_ids, device=target.device)
     requests = [
         Request(request_id=a.id, prompt_ids=a.prompt_ids, params=SamplingParams(max_new_tokens=24))
         for a in answers
@@ -63,7 +60,6 @@ def _learn(trainee, teacher, answers) -> None:
     """A few steps on the very answers, so that some guesses match."""
     from dspark.training.anchors import all_anchors
     from dspark.training.batches import make_batch
-    from dspark.training.losses import total_loss
 
     lessons = teacher.lessons(answers)
     batch = make_batch(lessons, [all_anchors(x.num_prompt, len(x.features)) for x in lessons], 3)
@@ -71,7 +67,7 @@ def _learn(trainee, teacher, answers) -> None:
     for _ in range(25):
         sums = trainee(batch)
         optimizer.zero_grad()
-        total_loss(sums, replace(WEIGHTS, ce=1.0), sums.weight).backward()
+        (sums.loss / sums.weight).backward()
         optimizer.step()
 
 
@@ -82,5 +78,5 @@ def test_a_perfect_drafter_is_expected_to_be_accepted_whole(tiny_llama: Path) ->
 
     zeros = torch.zeros(4 * 3)
     measured = Measured(ce=zeros, soft_ce=zeros, tv=zeros, confidence=zeros, is_match=zeros == 0)
-    found = numbers(sum_up(measured, torch.ones(4, 3, dtype=torch.bool), None, TRAIN.clip), WEIGHTS)
+    found = numbers(sum_up(measured, torch.ones(4, 3, dtype=torch.bool), None, WEIGHTS), WEIGHTS)
     assert found["expected_tau"] == 4.0

@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dspark.training import losses
+from dspark.training import fused_loss, losses
 from dspark.training.curves import add, numbers
-from dspark.training.losses import TERMS, Guesses, Measured, measure, sum_up, total_loss
+from dspark.training.fused_loss import learn
+from dspark.training.losses import TERMS, Guesses, Measured, measure, sum_up
+from dspark.training.settings import LossWeights
 from tests.training.lessons_tools import WEIGHTS
 
 V, W, D, ROWS = 9, 5, 4, 6
@@ -28,7 +30,8 @@ def _random_guesses() -> tuple[Guesses, torch.Tensor]:
     logits = taught @ head.T
     guesses = Guesses(
         hidden=normal(ROWS, D + 2).requires_grad_(),
-        weight=normal(W, D + 2).requires_grad_(),
+        head=normal(W, D).requires_grad_(),
+        markov=normal(W, 2).requires_grad_(),
         teacher_hidden=taught.clone().requires_grad_(),
         teacher=head[TARGET_IDS].clone().requires_grad_(),
         log_normaliser=logits.logsumexp(-1),
@@ -51,7 +54,7 @@ def test_every_term_is_what_its_definition_says() -> None:
         p = _softmax(logits[row].tolist())
         drafted = [
             sum(a * b for a, b in zip(guesses.hidden[row].tolist(), weight, strict=True))
-            for weight in guesses.weight.tolist()
+            for weight in torch.cat([guesses.head, guesses.markov], 1).tolist()
         ]
         small = _softmax(drafted)
         q = [0.0] * V
@@ -77,7 +80,12 @@ def test_pieces_give_the_same_numbers_and_gradients(monkeypatch: pytest.MonkeyPa
         guesses, _ = _random_guesses()
         measured = measure(guesses)
         sum((getattr(measured, name) * torch.arange(1, ROWS + 1)).sum() for name in TERMS).backward()
-        return measured, [guesses.hidden.grad, guesses.weight.grad, guesses.confidence.grad]
+        return measured, [
+            guesses.hidden.grad,
+            guesses.head.grad,
+            guesses.markov.grad,
+            guesses.confidence.grad,
+        ]
 
     whole, gradients = run()
     monkeypatch.setattr(losses, "CHUNK_VALUES", 4 * W)  # pieces of 4 and 2 rows
@@ -86,6 +94,40 @@ def test_pieces_give_the_same_numbers_and_gradients(monkeypatch: pytest.MonkeyPa
         torch.testing.assert_close(getattr(pieces, name), getattr(whole, name))
     for one, other in zip(gradients, again, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    "weights", [WEIGHTS, replace(WEIGHTS, ce=0.3, soft_ce=0.7, tv=0.0), replace(WEIGHTS, soft_ce=0.2)]
+)
+@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize("has_markov", [True, False])
+def test_learning_in_pieces_has_the_gradients_of_autograd(
+    monkeypatch: pytest.MonkeyPatch, weights: LossWeights, is_whole: bool, has_markov: bool
+) -> None:
+    if not is_whole:
+        monkeypatch.setattr(fused_loss, "CPU_VALUES", 4 * W)  # pieces of 4 and 2 rows
+    row_weights = torch.arange(1.0, ROWS + 1)
+    ours, theirs = _random_guesses()[0], _random_guesses()[0]
+    if not has_markov:
+        ours, theirs = (_without_markov(guesses) for guesses in (ours, theirs))
+    measured = measure(theirs)
+    mixed = weights.ce * measured.ce + weights.soft_ce * measured.soft_ce + weights.tv * measured.tv
+    expected = (mixed * row_weights).sum()
+    ((expected + measured.confidence.sum()) / 7).backward()
+    loss, learned = learn(ours, row_weights, weights)
+    ((loss + learned.confidence.sum()) / 7).backward()
+    torch.testing.assert_close(loss, expected)
+    for name in (*TERMS, "is_match"):
+        torch.testing.assert_close(getattr(learned, name), getattr(measured, name))
+    for name in ("hidden", "head", "confidence", *(["markov"] if has_markov else [])):
+        grad = getattr(ours, name).grad
+        torch.testing.assert_close(grad, getattr(theirs, name).grad, atol=1e-6, rtol=1e-5)
+        assert float(grad.abs().max()) > 1e-3, "gradients of 0 show nothing"
+    assert ours.teacher.grad is None
+
+
+def _without_markov(guesses: Guesses) -> Guesses:
+    return replace(guesses, hidden=guesses.hidden[:, :D].detach().clone().requires_grad_(), markov=None)
 
 
 def test_the_target_is_not_trained_and_confidence_does_not_train_the_drafter() -> None:
@@ -123,7 +165,8 @@ def test_sums_over_a_block_by_hand() -> None:
     measured = _measured([[0.2, 0.5], [0.4, 0.9]], [[True, False], [True, True]])
     exists = torch.tensor([[True, True], [True, False]])
     confidence = torch.zeros(4)  # says 1/2
-    sums = sum_up(measured, exists, confidence, decay=2.0)
+    weights = replace(WEIGHTS, decay=2.0)
+    sums = sum_up(measured, exists, confidence, weights)
     second = math.exp(-1 / 2)
     assert float(sums.weight) == pytest.approx(2 + second)
     tv = 0.2 + 0.4 + second * 0.5
@@ -134,7 +177,7 @@ def test_sums_over_a_block_by_hand() -> None:
     assert sums.survival.tolist() == pytest.approx([0.8 + 0.6, 0.8 * 0.5])
     assert (sums.match.tolist(), sums.run.tolist()) == ([2, 0], [2, 0])
     assert float(sums.error) == pytest.approx(0.3 + 0.0 + 0.1)
-    loss = total_loss(sums, WEIGHTS, sums.weight)
+    loss = sums.loss / sums.weight
     by_hand = (0.1 * 2 * tv + 1.8 * tv + 1.0 * 0.5 * (2 + second)) / (2 + second)
     assert float(loss) == pytest.approx(by_hand)
 

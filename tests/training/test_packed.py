@@ -95,7 +95,7 @@ def test_everything_that_is_trained_has_a_gradient(target, lessons, kind: str) -
     trainee = trainee_of(
         target, vocabulary=torch.arange(0, 259, 2), train_head=True, markov_head_type=kind, qk_norm=True
     )
-    trainee(_batch(lessons)).terms.sum().backward()
+    trainee(_batch(lessons)).loss.backward()
     missing = [
         n for n, p in trainee.named_parameters() if p.requires_grad and not bool(p.grad.abs().sum() > 0)
     ]

@@ -32,14 +32,13 @@ def answers(target):
 
 
 def _trainer(target, answers, folder: Path, settings=TRAIN, weights=WEIGHTS, **draft) -> Trainer:
-    trainee = trainee_of(target, **draft)
+    trainee = trainee_of(target, weights=weights, **draft)
     return Trainer(
         Accelerator(cpu=target.device.type == "cpu"),
         trainee.to(target.device),
         TargetTeacher(target, trainee.spec.feature_layers),
         split_answers(answers, settings),
         settings=settings,
-        weights=weights,
         eos_token_ids=target.eos_token_ids,
         folder=folder,
     )
@@ -158,7 +157,6 @@ def test_a_step_smaller_than_the_processes_is_refused(target, answers, tmp_path:
             TargetTeacher(target, trainee.spec.feature_layers),
             split_answers(answers, TRAIN),
             settings=replace(TRAIN, batch_size=1),
-            weights=WEIGHTS,
             eos_token_ids=(),
             folder=tmp_path,
         )
