@@ -18,7 +18,7 @@ from dspark.drafters.base import DraftBatch, Drafter, Proceed
 from dspark.drafters.block_cache import BlockCache, BlockRows
 from dspark.drafters.block_head import BlockSteps
 from dspark.drafters.draft_vocabulary import DraftVocabulary
-from dspark.drafters.fused_block import for_drafting
+from dspark.drafters.fused_block import for_drafting, native_block
 from dspark.drafters.pending_features import PendingFeatures
 from dspark.drafters.signals import LOGIT_SIGNALS, LogitSignals
 from dspark.types import NO_TOKEN, Draft, Signal
@@ -73,6 +73,7 @@ class BlockDrafter(Drafter):
         self.feature_layers = spec.feature_layers
         self._vocabulary = DraftVocabulary(model.d2t, spec.vocab_size)
         self._num_slots = spec.slots_for(self.block_length)
+        self._native = native_block(model, kernels)
         self._cache: BlockCache | None = None
         self._pending = PendingFeatures(0)
         self._done: list[int] = []  # context positions of each slot that are keys and values
@@ -86,6 +87,8 @@ class BlockDrafter(Drafter):
             max_tokens=max_context + self._num_slots,
             like=self.model.norm.weight,
         )
+        if self._native is not None:
+            self._native.bind(*self._cache.tokens_of_layers(), self._cache.max_tokens)
         self._pending, self._done = PendingFeatures(num_slots), [0] * num_slots
 
     def release(self, slot: int) -> None:
@@ -137,10 +140,13 @@ class BlockDrafter(Drafter):
         slots = batch.slots[rows].tolist()
         positions = [len(batch.tokens[row]) - 1 for row in rows]  # the anchor, which has no features yet
         self._catch_up(self._cache, slots, positions)
-        where = BlockRows(self._cache, slots, positions, self._num_slots)
-        anchors = torch.tensor([batch.tokens[row][-1] for row in rows], device=where.positions.device)
+        anchors = torch.tensor([batch.tokens[row][-1] for row in rows], device=self._cache.device)
         token_ids = self.model.slots(anchors, self._num_slots)
-        hidden = self.model.run(token_ids, where.positions, where.attend)
+        if self._native is not None:
+            hidden = self._native.run(slots, positions, token_ids.tolist())
+        else:
+            where = BlockRows(self._cache, slots, positions, self._num_slots)
+            hidden = self.model.run(token_ids, where.positions, where.attend)
         return hidden[:, self.model.spec.first_slot :]
 
     def _catch_up(self, cache: BlockCache, slots: list[int], anchors: list[int]) -> None:
@@ -149,16 +155,25 @@ class BlockDrafter(Drafter):
         behind = [(slot, done, end) for slot, done, end in behind if done < end]
         if not behind:
             return
-        device = self.model.norm.weight.device
         features = torch.cat([self._pending.take(*span) for span in behind])
-        context = self.model.context(features.to(self.model.norm.weight)[None])
-        positions = torch.cat([torch.arange(done, end) for _, done, end in behind]).to(device)
-        owners = torch.tensor([slot for slot, done, end in behind for _ in range(done, end)], device=device)
-        places = cache.places(owners, positions)
-        for layer, keys_values in enumerate(self.model.context_kv(context, positions[None])):
-            cache.write(layer, places, keys_values)
+        owners = [slot for slot, done, end in behind for _ in range(done, end)]
+        positions = [place for _, done, end in behind for place in range(done, end)]
+        if self._native is not None:
+            self._native.write_context(features, owners, positions)
+        else:
+            self._write_context(cache, features, owners, positions)
         for slot, _, end in behind:
             self._done[slot] = end
+
+    def _write_context(
+        self, cache: BlockCache, features: Tensor, slots: list[int], positions: list[int]
+    ) -> None:
+        like = self.model.norm.weight
+        context = self.model.context(features.to(like)[None])
+        at = torch.tensor(positions, device=like.device)
+        places = cache.places(torch.tensor(slots, device=like.device), at)
+        for layer, keys_values in enumerate(self.model.context_kv(context, at[None])):
+            cache.write(layer, places, keys_values)
 
 
 def block_signals(*, confidence_head: bool) -> frozenset[Signal]:

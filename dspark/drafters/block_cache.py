@@ -41,6 +41,10 @@ class BlockCache:
         """Where the keys and values are."""
         return self._tokens.device
 
+    def tokens_of_layers(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Each layer's keys, and values, [num_slots * max_tokens, G, h]: slot after slot."""
+        return list(self._tokens[:, 0]), list(self._tokens[:, 1])
+
     def places(self, slots: Tensor, positions: Tensor) -> Tensor:
         """Int: where tokens lie, to be given to :meth:`write`."""
         return slots * self.max_tokens + positions

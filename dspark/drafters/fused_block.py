@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from dspark.models.linear import DEFAULT_THRESHOLDS, RowLinear, install_row_linears
+from dspark.models.native.block import MAX_HEAD_SIZE, NativeBlock
 from dspark.models.native.linear import NativeLinear, install_native_linears
 
 if TYPE_CHECKING:
@@ -51,6 +52,24 @@ def for_drafting(model: BlockBackbone, kernels: Kernels | None = None) -> BlockB
     else:
         install_native_linears(ours, kernels)
     return ours
+
+
+def native_block(model: BlockBackbone, kernels: Kernels | None) -> NativeBlock | None:
+    """The backbone through the target's kernels; None where torch's layers must do: another device or
+    dtype, or slots that do not all see the same.
+    """
+    weight, spec = model.fc.weight, model.spec
+    fits = weight.device.type == "cpu" and weight.dtype == torch.float32 and spec.head_dim <= MAX_HEAD_SIZE
+    if kernels is None or not fits or not spec.sees_all:
+        return None
+    return NativeBlock(
+        model,
+        kernels,
+        num_heads=spec.num_heads,
+        num_kv_heads=spec.num_kv_heads,
+        head_size=spec.head_dim,
+        turns=lambda positions: model.rotary(positions, torch.float32),
+    )
 
 
 def _stack_attention(attention: BlockAttention, made: Made) -> None:

@@ -61,10 +61,10 @@ class StoredTeacher:
         """Write a lesson that is not there yet: its record, and then the line that makes it count."""
         if not self.folder.is_dir():
             self.folder.mkdir(parents=True)
-        if self._end is None:
-            drop_torn_line(self.folder / "lessons.jsonl")
-            self._end = max((entry["end"] for entry in self._index.values()), default=0)
         start = self._end
+        if start is None:
+            drop_torn_line(self.folder / "lessons.jsonl")
+            start = max((entry["end"] for entry in self._index.values()), default=0)
         path = self.folder / "lessons.bin"
         path.touch()
         with path.open("r+b") as records:

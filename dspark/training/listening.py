@@ -44,7 +44,8 @@ class ListeningTarget(HFTarget):
     """
 
     def __init__(self, teacher: TargetTeacher) -> None:
-        self.__dict__.update(vars(teacher.target))  # the model is shared, not loaded or probed again
+        for name, value in vars(teacher.target).items():  # shared, not loaded or probed again
+            setattr(self, name, value)
         self._teacher = teacher
         self._rows: dict[int, _Heard] = {}
 

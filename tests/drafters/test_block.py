@@ -85,9 +85,15 @@ def opened(spec, num_slots=3, **kwargs):
     return drafter, Plain.of(model)
 
 
+both_paths = pytest.mark.parametrize("kernels", [None, "native"])
+
+
+@both_paths
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_three_context_lengths_in_one_batch_equal_the_plain_forward(variant):
-    drafter, plain = opened(VARIANTS[variant])
+def test_three_context_lengths_in_one_batch_equal_the_plain_forward(variant, kernels):
+    kernels = kernels and Kernels(default_cache_dir())
+    drafter, plain = opened(VARIANTS[variant], kernels=kernels)
+    assert (drafter._native is not None) == (kernels is not None and "window" not in variant)
     world = World(drafter, prompts_of(2, 19, 7))
     for row in range(3):
         world.prefill(row, chunk=6)
@@ -95,9 +101,10 @@ def test_three_context_lengths_in_one_batch_equal_the_plain_forward(variant):
         world.check(world.draft(plan), plan, plain)
 
 
+@both_paths
 @pytest.mark.parametrize("variant", ["vanilla", "rnn", "unused_anchor"])
-def test_any_acceptance_and_pauses_leave_the_drafter_in_step(variant):
-    drafter, plain = opened(VARIANTS[variant])
+def test_any_acceptance_and_pauses_leave_the_drafter_in_step(variant, kernels):
+    drafter, plain = opened(VARIANTS[variant], kernels=kernels and Kernels(default_cache_dir()))
     world = World(drafter, prompts_of(3, 12, 5))
     for row in range(3):
         world.prefill(row, chunk=4)
@@ -122,8 +129,11 @@ def test_any_acceptance_and_pauses_leave_the_drafter_in_step(variant):
     world.check(world.draft(plan), plan, plain)
 
 
-def test_rows_in_scattered_slots_and_a_slots_next_row():
-    drafter, plain = opened(VARIANTS["vanilla"], num_slots=4)
+@both_paths
+def test_rows_in_scattered_slots_and_a_slots_next_row(kernels):
+    drafter, plain = opened(
+        VARIANTS["vanilla"], num_slots=4, kernels=kernels and Kernels(default_cache_dir())
+    )
     world = World(drafter, prompts_of(30, 9))
     world.slots = [3, 1]
     for row in range(2):
@@ -226,6 +236,35 @@ def test_a_reduced_vocabulary_gives_nothing_to_the_tokens_outside_and_sums_to_on
         for row, depth in enumerate([5, 3, 4]):
             assert draft.q[row, :depth][:, outside].abs().max() == 0
             torch.testing.assert_close(draft.q[row, :depth].sum(-1), torch.ones(depth))
+
+
+def test_with_kernels_a_rows_states_are_the_same_bits_in_any_company():
+    laws = []
+    for order in ([0], [2, 0, 1], [1, 2, 0]):
+        drafter, _ = opened(SPEC, kernels=Kernels(default_cache_dir()))
+        world = World(drafter, [prompts_of(6, 21, 40)[row] for row in order])
+        for place, row in enumerate(order):
+            world.features[place] = torch.randn(
+                200, SPEC.feature_size, generator=torch.Generator().manual_seed(row)
+            )
+            world.prefill(place, chunk=7)
+        hidden = drafter._hidden(
+            batch_of(world.rows, frozenset(), TEMPERATURE, world.slots), list(range(len(order)))
+        )
+        laws.append(hidden[order.index(0)].clone())
+    assert torch.equal(laws[0], laws[1])
+    assert torch.equal(laws[0], laws[2])
+
+
+def test_the_kernels_refuse_what_lies_outside_the_cache():
+    drafter, _ = opened(SPEC, kernels=Kernels(default_cache_dir()))
+    native = drafter._native
+    with pytest.raises(ValueError, match="must lie in"):
+        native.run([0], [native._max_tokens - 2], [[1, 7, 7, 7, 7]])
+    with pytest.raises(ValueError, match="must lie in"):
+        native.run([3], [4], [[1, 7, 7, 7, 7]])
+    with pytest.raises(ValueError, match="token ids must lie in"):
+        native.run([0], [4], [[SPEC.vocab_size, 7, 7, 7, 7]])
 
 
 @pytest.mark.parametrize("kernels", [None, "native"])

@@ -50,7 +50,7 @@ class Pass(ctypes.Structure):
     _fields_ = (
         *(
             (name, ctypes.c_int64)
-            for name in ("tokens", "rows", "logits", "page_size", "threads", "feature_stride")
+            for name in ("tokens", "rows", "logits", "page_size", "threads", "feature_stride", "blocks")
         ),
         *((name, ctypes.c_void_p) for name in ("ids", "positions", "write", "logits_index", "row", "pages")),
         *(
@@ -71,6 +71,9 @@ class Kernels:
         library = load_kernels(cache_dir)
         self._decoder_pass = library.dspark_decoder_pass
         self._decoder_pass.argtypes, self._decoder_pass.restype = [ctypes.c_void_p] * 2, None
+        self._context = library.dspark_context
+        self._context.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_int64]
+        self._context.restype = None
         self._linear = library.dspark_linear
         self._linear.argtypes, self._linear.restype = [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 4, None
         library.dspark_vector_width.restype = ctypes.c_int64
@@ -79,6 +82,11 @@ class Kernels:
     def decoder_pass(self, model: Model, one: Pass) -> None:
         """Runs the pass; every pointer must stay alive during the call."""
         self._decoder_pass(ctypes.addressof(model), ctypes.addressof(one))
+
+    def context(self, model: Model, one: Pass, features: Tensor, fc: Tensor, norm: Tensor) -> None:
+        """Writes keys and values of the pass's tokens, from features [N, w] that ``fc`` [d, w] mixes."""
+        addresses = [pointer(tensor) for tensor in (features, fc, norm)]
+        self._context(ctypes.addressof(model), ctypes.addressof(one), *addresses, features.shape[1])
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """``x @ weight.T + bias`` for x [N, K] and weight [M, K], float32 on the CPU."""

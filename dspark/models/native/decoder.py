@@ -20,6 +20,7 @@ from dspark.models.native.family import refusal, window_of
 from dspark.models.native.packing import pack
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from torch import Tensor
@@ -51,7 +52,7 @@ class NativeDecoder:
         self.kernels = Kernels(cache_dir or kernel_folder())
         self._body, config = model.model, model.config
         first = self._body.layers[0].self_attn
-        self._weights = [_layer_weights(layer) for layer in self._body.layers]
+        self._weights = [layer_weights(layer) for layer in self._body.layers]
         self._windows = [window_of(layer.self_attn) for layer in self._body.layers]
         self._embedding = self._body.embed_tokens.weight.detach()
         self._final_norm = self._body.norm.weight.detach()
@@ -83,15 +84,7 @@ class NativeDecoder:
         cos, sin = self._turns_up_to(cache.max_tokens)
         sizes = self._sizes
         packed = pack(rows, cache, vocab_size=self._embedding.shape[0])
-        q_width = sizes["heads"] * sizes["head_size"]
-        widths = {
-            "stream": sizes["hidden"],
-            "normed": sizes["hidden"],
-            "qkv": q_width + 2 * sizes["kv_heads"] * sizes["head_size"],
-            "mixed": max(q_width, sizes["intermediate"]),
-            "gate_up": 2 * sizes["intermediate"],
-        }
-        space = floats(packed.num_tokens * sum(widths.values()))
+        _space, places = workspace(sizes, packed.num_tokens)  # named, to live as long as the pass
         out = floats(packed.num_logits, sizes["vocab"])
         features = floats(packed.num_tokens, len(taps) * sizes["hidden"])
         feature_places = (ctypes.c_void_p * sizes["layers"])()
@@ -108,28 +101,21 @@ class NativeDecoder:
             page_size=cache.page_size,
             threads=torch.get_num_threads(),
             feature_stride=features.shape[1],
+            blocks=0,
             **packed.addresses(),
+            **places,
             cos=cos.data_ptr(),
             sin=sin.data_ptr(),
             out=out.data_ptr(),
             features=ctypes.addressof(feature_places),
         )
-        address = space.data_ptr()
-        for name, width in widths.items():
-            setattr(one, name, address)
-            address += 4 * width * packed.num_tokens
         self.kernels.decoder_pass(self._bind(cache)[0], one)
         return out, features
 
     def _bind(self, cache: KVCache) -> tuple[Model, Any]:
         """The model's structure over the pages of ``cache``, and the layers that it points to."""
         if cache not in self._bound:
-            layers = (Layer * len(self._weights))()
-            for i, (layer, weights) in enumerate(zip(layers, self._weights, strict=True)):
-                for name, weight in weights.items():
-                    setattr(layer, name, None if weight is None else pointer(weight))
-                layer.keys, layer.values = pointer(cache.keys[i]), pointer(cache.values[i])
-                layer.window = self._windows[i]
+            layers = bound_layers(self._weights, cache.keys, cache.values, self._windows)
             model = Model(
                 **self._sizes,
                 eps=self._norm[0],
@@ -156,7 +142,40 @@ class NativeDecoder:
         return cos, sin
 
 
-def _layer_weights(layer: Any) -> dict[str, Tensor | None]:
+def workspace(sizes: dict[str, int], num_tokens: int) -> tuple[Tensor, dict[str, int]]:
+    """Space for a pass, to be kept as long as it runs, and the addresses in it by their names in ``Pass``."""
+    q_width = sizes["heads"] * sizes["head_size"]
+    widths = {
+        "stream": sizes["hidden"],
+        "normed": sizes["hidden"],
+        "qkv": q_width + 2 * sizes["kv_heads"] * sizes["head_size"],
+        "mixed": max(q_width, sizes["intermediate"]),
+        "gate_up": 2 * sizes["intermediate"],
+    }
+    space = floats(num_tokens * sum(widths.values()))
+    places, address = {}, space.data_ptr()
+    for name, width in widths.items():
+        places[name] = address
+        address += 4 * width * num_tokens
+    return space, places
+
+
+def bound_layers(
+    weights: Sequence[dict[str, Tensor | None]],
+    keys: Sequence[Tensor],
+    values: Sequence[Tensor],
+    windows: Sequence[int],
+) -> Any:
+    """The array of layers that a ``Model`` points to; tensors must stay alive as long as it does."""
+    layers = (Layer * len(weights))()
+    for layer, named, k, v, window in zip(layers, weights, keys, values, windows, strict=True):
+        for name, weight in named.items():
+            setattr(layer, name, None if weight is None else pointer(weight))
+        layer.keys, layer.values, layer.window = pointer(k), pointer(v), window
+    return layers
+
+
+def layer_weights(layer: Any) -> dict[str, Tensor | None]:
     attention, mlp = layer.self_attn, layer.mlp
     modules = {
         "input_norm": layer.input_layernorm,

@@ -1,4 +1,4 @@
-// One pass of a Llama-type decoder over a flattened, ragged batch: one call, one parallel region.
+// One pass of Llama-type layers over a flattened, ragged batch: one call, one parallel region.
 //
 // The structures are mirrored in ../binding.py; every field is 8 bytes, so both sides agree.
 #include "attention.h"
@@ -17,12 +17,13 @@ struct Layer {
 struct Model {
     int64_t layers, hidden, heads, kv_heads, head_size, intermediate, vocab;
     double eps, scale;
-    const float *embedding, *final_norm, *head;
+    const float *embedding, *final_norm, *head;  // no head: the last norm is what comes out
     const Layer* layer;
 };
 
 struct Pass {
     int64_t tokens, rows, logits, page_size, threads, feature_stride;
+    int64_t blocks;  // 1: new tokens of a row see each other, the later ones too
     const int64_t *ids, *positions, *write, *logits_index;
     const Row* row;
     const int64_t* pages;  // the rows' page tables, one after another
@@ -35,13 +36,13 @@ namespace {
 constexpr int MAX_HEAD_SIZE = 1024;  // family.py refuses larger ones
 
 // q, k, v of a token lie side by side in `qkv`; k and v go to the cache, q stays and is turned.
-void place_heads(const Model& m, const Layer& layer, const Pass& p, long token) {
+void place_heads(const Model& m, const Layer& layer, const Pass& p, long token, long first_head = 0) {
     const long size = m.head_size, heads = m.heads + m.kv_heads;
     float* q = p.qkv + token * (m.heads + 2 * m.kv_heads) * size;
     const float *cos = p.cos + p.positions[token] * size, *sin = p.sin + p.positions[token] * size;
     float* key = layer.keys + p.write[token] * m.kv_heads * size;
     float turned[MAX_HEAD_SIZE];
-    for (long h = 0; h < heads; h++) {
+    for (long h = first_head; h < heads; h++) {
         float* x = q + h * size;
         const bool is_key = h >= m.heads;
         const float* norm = is_key ? layer.k_norm : layer.q_norm;
@@ -75,7 +76,7 @@ void run_task(const Model& m, const Layer& layer, const Pass& p, const Heads& he
                     visit((h * queries.count + q) * size, q, task.token + (from + q) / group, (task.first_head + h) * group + (from + q) % group);
         };
         each([&](long place, int q, long token, long head) {
-            queries.position[q] = row.start + token;
+            queries.position[q] = row.start + (p.blocks ? row.tokens - 1 : token);
             std::memcpy(gathered + place, p.qkv + (row.first + token) * width + head * size, size * sizeof(float));
         });
         attend(queries, p.pages + row.table, heads, layer.keys, layer.values, scratch.scores);
@@ -156,9 +157,34 @@ extern "C" void dspark_decoder_pass(const Model* model, const Pass* pass) {
         }
 #pragma omp for
         for (long i = 0; i < p.logits; i++)
-            rms_norm(p.stream + p.logits_index[i] * hidden, m.final_norm, p.normed + i * hidden, hidden, eps);
+            rms_norm(p.stream + p.logits_index[i] * hidden, m.final_norm, (m.head ? p.normed : p.out) + i * hidden, hidden, eps);
         const Product head[] = {{m.head, nullptr, m.vocab, p.out, m.vocab}};
-        if (p.logits) products<Store::SET>(head, p.normed, p.logits, hidden, threads);
+        if (p.logits && m.head) products<Store::SET>(head, p.normed, p.logits, hidden, threads);
+    }
+}
+
+// Keys and values of context tokens, in every layer, from the features [tokens, width] that `fc` mixes.
+extern "C" void dspark_context(const Model* model, const Pass* pass, const float* features, const float* fc, const float* norm, int64_t width) {
+    const Model& m = *model;
+    const Pass& p = *pass;
+    const long n = p.tokens, hidden = m.hidden, q_width = m.heads * m.head_size, kv_width = m.kv_heads * m.head_size;
+    const long qkv_width = q_width + 2 * kv_width;
+    const int threads = (int)p.threads;
+#pragma omp parallel num_threads(threads)
+    {
+        const Product mix[] = {{fc, nullptr, hidden, p.stream, hidden}};
+        products<Store::SET>(mix, features, n, width, threads);
+#pragma omp for
+        for (long t = 0; t < n; t++)
+            rms_norm(p.stream + t * hidden, norm, p.normed + t * hidden, hidden, (float)m.eps);
+        for (long l = 0; l < m.layers; l++) {
+            const Layer& layer = m.layer[l];
+            const Product kv[] = {{layer.k, layer.k_bias, kv_width, p.qkv + q_width, qkv_width},
+                                  {layer.v, layer.v_bias, kv_width, p.qkv + q_width + kv_width, qkv_width}};
+            products<Store::SET>(kv, p.normed, n, hidden, threads);
+#pragma omp for
+            for (long t = 0; t < n; t++) place_heads(m, layer, p, t, m.heads);
+        }
     }
 }
 
