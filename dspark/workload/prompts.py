@@ -37,6 +37,7 @@ class PromptSpec:
     config: str | None = None  # configuration of a data set that has several
     split: str | None = None  # of a data set; None: its only one
     column: str | None = None  # field that holds the prompt; None: turns, prompt or messages
+    skip: int = 0  # records at the source's beginning that are left out
     num_requests: int | None = None  # None: all
     order: str = "first"  # or "shuffle", by seed
     seed: int = 0
@@ -48,6 +49,8 @@ class PromptSpec:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be >= 1, or null for no limit, got {value!r}")
+        if self.skip < 0:
+            raise ValueError(f"skip must be >= 0, got {self.skip!r}")
         if self.path == "":
             raise ValueError("path must name a file or a data set, or be null for the built-in prompts")
         if self.order not in ORDERS:
@@ -164,15 +167,16 @@ def _select(records: list[Record], spec: PromptSpec) -> list[Prompt]:
                 f"{record.where}: the id {prompt.id!r} was used by an earlier record: make ids unique"
             )
         prompts[prompt.id] = prompt
-    chosen = list(prompts.values())
+    chosen = list(prompts.values())[spec.skip :]
     if spec.max_prompt_chars is not None:
         chosen = [prompt for prompt in chosen if prompt.num_chars <= spec.max_prompt_chars]
     wanted = len(chosen) if spec.num_requests is None else spec.num_requests
     if not chosen or wanted > len(chosen):
         limit = f" of at most {spec.max_prompt_chars} characters" if spec.max_prompt_chars else ""
+        limit += f" behind the first {spec.skip}" if spec.skip else ""
         raise ValueError(
             f"{max(wanted, 1)} prompts are wanted, but {spec.path or 'the built-in set'} holds "
-            f"{len(chosen)}{limit}: lower num_requests, raise max_prompt_chars or use another source"
+            f"{len(chosen)}{limit}: lower num_requests or skip, raise max_prompt_chars or use another source"
         )
     if spec.order == "shuffle":
         # by hash, so that the order is the same with every library version and machine

@@ -61,6 +61,12 @@ class TestChoice:
     def test_first_n_are_a_prefix(self, ten):
         assert _ids(path=ten, num_requests=4) == _ids(path=ten)[:4] == [f"prompts-{i}" for i in (1, 2, 3, 4)]
 
+    def test_the_first_are_skipped_before_any_is_counted(self, ten):
+        assert _ids(path=ten, skip=3, num_requests=2) == ["prompts-4", "prompts-5"]
+        shuffled = _ids(path=ten, order="shuffle", seed=1)
+        kept = _ids(path=ten, order="shuffle", seed=1, skip=8)
+        assert kept == [id_ for id_ in shuffled if id_ in ("prompts-9", "prompts-10")]
+
     def test_a_shuffle_is_a_permutation_that_depends_on_the_seed_only(self, ten):
         shuffled = _ids(path=ten, order="shuffle", seed=1)
         assert shuffled != _ids(path=ten)
@@ -106,6 +112,7 @@ class TestRefusals:
             ({"num_requests": 0}, r"^num_requests must be >= 1, .* got 0$"),
             ({"num_requests": -3}, r"^num_requests must be >= 1, .* got -3$"),
             ({"max_prompt_chars": 0}, r"^max_prompt_chars must be >= 1"),
+            ({"skip": -1}, r"^skip must be >= 0, got -1"),
             ({"path": ""}, r"^path must name a file or a data set, or be null"),
             ({"order": "random"}, r"^order must be one of first, shuffle, got 'random'$"),
             ({"domains": ("maths",)}, r"^domains must be from math, code, chat, got 'maths'$"),
@@ -137,9 +144,10 @@ class TestRefusals:
         [
             (
                 {"num_requests": 11},
-                r"^11 prompts are wanted, but .*prompts.jsonl holds 10: lower num_requests",
+                r"^11 prompts are wanted, but .*prompts.jsonl holds 10: lower num_requests or skip",
             ),
             ({"num_requests": 5, "max_prompt_chars": 4}, r"^5 prompts .* holds 4 of at most 4 characters: "),
+            ({"skip": 10, "num_requests": None}, r"^1 prompts are wanted, .* holds 0 behind the first 10: "),
         ],
     )
     def test_fewer_prompts_than_wanted(self, ten, fields, message):
