@@ -1,0 +1,1 @@
+"""Drafters side by side on prompts that no drafter was trained on."""
