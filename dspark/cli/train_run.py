@@ -25,13 +25,13 @@ from dspark.metrics.summary import SUMMARY_SCHEMA
 from dspark.metrics.trace import JsonlWriter, drop_torn_line, keep_lines, read_jsonl, write_json
 from dspark.metrics.tracker import NoTracker
 from dspark.training.answers import check_answers
-from dspark.training.build import draft_spec, new_drafter, num_trained
+from dspark.training.build import continued_drafter, draft_spec, new_drafter, num_trained
 from dspark.training.data import Split, answers_of_run, split_answers
 from dspark.training.lesson_store import StoredTeacher
 from dspark.training.lessons import TargetTeacher
 from dspark.training.trainee import Trainee
 from dspark.training.trainer import Point, Trainer
-from dspark.training.vocabulary import draft_vocabulary
+from dspark.training.vocabulary import covered_share, draft_vocabulary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,10 +40,12 @@ if TYPE_CHECKING:
 
     from dspark.cli.launch import Invocation
     from dspark.config.train import TrainCommand
+    from dspark.drafters.spec import DraftSpec
     from dspark.metrics.tracker import Tracker
     from dspark.models.target import HFTarget
     from dspark.training.answers import Answer
     from dspark.training.lessons import Teacher
+    from dspark.training.trainee import DraftModule
 
 
 def train_drafter(
@@ -109,14 +111,8 @@ def _build(
 ) -> _Data:
     text_config = target.model.config.get_text_config()
     spec = draft_spec(config.draft, text_config, target_name=target.name)
-    vocabulary, covered = None, 1.0
-    if config.draft.vocab_size is not None:
-        vocabulary, covered = draft_vocabulary(
-            split.training,
-            config.draft.vocab_size,
-            vocab_size=target.vocab_size,
-            always=target.eos_token_ids,
-        )
+    drafter = _drafter(config, spec, target, split)
+    ids = drafter.target_ids(torch.arange(spec.draft_vocab_size, device=target.device))
     direct = TargetTeacher(target, spec.feature_layers)
     teacher: Teacher = direct
     if config.train.cache_features:
@@ -124,19 +120,32 @@ def _build(
         if accelerator.is_main_process:
             _fill(teacher, [*split.held_out, *split.training])
         accelerator.wait_for_everyone()
-    drafter = new_drafter(spec, config.draft, target, vocabulary, config.train.seed)
     facts = {
         "kind": spec.kind,
         "num_trained_parameters": num_trained(drafter),
         "feature_layers": list(spec.feature_layers),
         "draft_vocab_size": spec.draft_vocab_size,
-        "vocabulary_covers": covered,
+        "vocabulary_covers": covered_share(ids, split.training),
         "num_training_answers": len(split.training),
         "num_training_tokens": sum(len(answer.token_ids) for answer in split.training),
         "num_held_out_answers": len(split.held_out),
     }
     trainee = Trainee(drafter, direct.head, config.loss).to(accelerator.device)
     return _Data(trainee=trainee, teacher=teacher, facts=facts)
+
+
+def _drafter(config: TrainCommand, spec: DraftSpec, target: HFTarget, split: Split) -> DraftModule:
+    if config.draft.start_from is not None:
+        return continued_drafter(spec, config.draft, config.draft.start_from.expanduser(), target)
+    vocabulary = None
+    if config.draft.vocab_size is not None:
+        vocabulary = draft_vocabulary(
+            split.training,
+            config.draft.vocab_size,
+            vocab_size=target.vocab_size,
+            always=target.eos_token_ids,
+        )
+    return new_drafter(spec, config.draft, target, vocabulary, config.train.seed)
 
 
 def _fill(teacher: StoredTeacher, answers: list[Answer]) -> None:

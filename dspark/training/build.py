@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,12 +10,15 @@ from torch import Tensor, nn
 
 from dspark.drafters.block_model import BlockBackbone
 from dspark.drafters.eagle3_model import Eagle3Model
+from dspark.drafters.formats import load_drafter_folder
 from dspark.drafters.spec import ROPE_TYPES, DraftSpec
 from dspark.models.base import EMBEDDING
 from dspark.training.schedule import generator_of
 from dspark.training.vocabulary import offsets_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from dspark.models.target import HFTarget
     from dspark.training.settings import DraftSettings
     from dspark.training.trainee import DraftModule
@@ -138,6 +142,33 @@ def new_drafter(
             _start_as(module, target, settings.initial_layers)
     module.lm_head.requires_grad_(settings.train_head)
     return module.to(target.device)
+
+
+def continued_drafter(
+    spec: DraftSpec, settings: DraftSettings, folder: Path, target: HFTarget
+) -> DraftModule:
+    """A trained drafter that is to be trained further, in float32, with the vocabulary that it has.
+
+    Raises:
+        ValueError: there is no drafter in the folder, or one that is not what the settings ask for.
+    """
+    module = load_drafter_folder(folder, target)
+    for item in fields(DraftSpec):
+        ours, theirs = getattr(spec, item.name), getattr(module.spec, item.name)
+        if item.name != "target_name" and theirs not in (None, ours):  # None: the layout does not say
+            raise ValueError(
+                f"draft.start_from: the drafter in {str(folder)!r} has {item.name} {theirs}, and the "
+                f"settings ask for {ours}: change the settings of draft, or leave start_from out"
+            )
+    module = module.float().train()
+    head = target.model.get_output_embeddings().weight
+    embedding = target.model.get_input_embeddings().weight.float()
+    module.share(embedding, None if spec.has_reduced_vocab else head.float())
+    for name, parameter in module.named_parameters():
+        is_table = name == "embed_tokens.weight" or (name == "lm_head.weight" and not spec.has_reduced_vocab)
+        parameter.requires_grad_(not is_table)
+    module.lm_head.requires_grad_(settings.train_head)
+    return module
 
 
 def _initialise(name: str, parameter: Tensor, generator: torch.Generator) -> None:

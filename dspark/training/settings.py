@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path  # noqa: TC003
 from typing import Literal
 
 # annotations of settings are read at run time
@@ -34,6 +35,7 @@ class DraftSettings:
     confidence_head: bool
     confidence_with_markov: bool
     initial_layers: tuple[int, ...] | None  # layers of the target that the drafter's start as; None: random
+    start_from: Path | None = None  # folder of a drafter of these sizes that is trained further
 
     def __post_init__(self) -> None:
         for name in ("block_size", "num_layers", "num_feature_layers", "intermediate_size", "vocab_size"):

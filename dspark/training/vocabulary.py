@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 def draft_vocabulary(
     answers: Iterable[Answer], size: int, *, vocab_size: int, always: Iterable[int] = ()
-) -> tuple[Tensor, float]:
-    """Int64 [size], ascending: the target's ids of the drafter's tokens; and the answers' share they cover.
+) -> Tensor:
+    """Int64 [size], ascending: the target's ids of the drafter's tokens.
 
     Args:
         answers: whose tokens are counted, without their prompts.
@@ -34,12 +34,20 @@ def draft_vocabulary(
             f"draft.vocab_size must be at most the target's vocabulary, {vocab_size}, got {size}; "
             "null takes all"
         )
-    counts = Counter(token for answer in answers for token in answer.token_ids)
+    counts = _counts(answers)
     kept = set(always)
     ranked = sorted(range(vocab_size), key=lambda token: (token not in kept, -counts[token], token))
-    chosen = sorted(ranked[:size])
-    covered = sum(counts[token] for token in chosen)
-    return torch.tensor(chosen), covered / max(1, counts.total())
+    return torch.tensor(sorted(ranked[:size]))
+
+
+def covered_share(target_ids: Tensor, answers: Iterable[Answer]) -> float:
+    """The share of the answers' tokens that are among ``target_ids`` int [W]."""
+    counts = _counts(answers)
+    return sum(counts[token] for token in target_ids.tolist()) / max(1, counts.total())
+
+
+def _counts(answers: Iterable[Answer]) -> Counter[int]:
+    return Counter(token for answer in answers for token in answer.token_ids)
 
 
 def offsets_of(target_ids: Tensor) -> Tensor:

@@ -128,6 +128,26 @@ def test_kinds_and_layouts(dspark: Callable[..., Result], tmp_path: Path, argume
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_a_trained_drafter_is_trained_further(dspark: Callable[..., Result], tmp_path: Path) -> None:
+    models = f"target.cache_dir={tmp_path / 'models'}"
+    assert dspark("train", *QUICK, models).code == 0
+    (tmp_path / "out").rename(tmp_path / "first")
+    start = f"draft.start_from={tmp_path / 'first' / 'drafter'}"
+    assert dspark("train", *QUICK, models, start, "stage=train").code == 0
+    stopped = [line for line in _curve(tmp_path / "first") if line["kind"] == "held_out"]
+    best = max(stopped[1:], key=lambda line: line["expected_tau"])
+    went_on = _curve(tmp_path / "out")[0]
+    assert (went_on["kind"], went_on["step"]) == ("held_out", 0)
+    # it is where the first one ended, but for the rounding to bfloat16
+    assert went_on["loss"] == pytest.approx(best["loss"], abs=2e-3)
+    assert went_on["loss"] != pytest.approx(stopped[0]["loss"], abs=4e-3)
+    (tmp_path / "out").rename(tmp_path / "second")
+    refused = dspark("train", *QUICK, models, start, "stage=train", "draft.markov_rank=8")
+    assert refused.code == 2
+    assert "has markov_rank 4, and the settings ask for 8" in refused.err
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_stages_one_after_the_other(dspark: Callable[..., Result], tmp_path: Path) -> None:
     missing = dspark("train", *QUICK, "stage=train")
     assert missing.error == "no answers in answers: run the stage `answers` first, or stage=all"

@@ -13,7 +13,7 @@ from dspark.training.answers import Answer
 from dspark.training.build import spread_layers
 from dspark.training.data import split_answers
 from dspark.training.schedule import generator_of, items_of_step, learning_rate
-from dspark.training.vocabulary import draft_ids_of, draft_vocabulary, offsets_of
+from dspark.training.vocabulary import covered_share, draft_ids_of, draft_vocabulary, offsets_of
 from tests.training.lessons_tools import TRAIN
 
 
@@ -82,9 +82,9 @@ def test_generators_of_different_numbers_differ() -> None:
 def test_the_vocabulary_is_the_most_frequent_tokens_and_its_map_leads_back() -> None:
     answers = [_answer("s/1#T0-0", (7, 7, 7, 3, 3, 9)), _answer("s/2#T0-0", (7, 5, 3, 9))]
     # counts: 7 four times, 3 three times, 9 twice, 5 once; 8 is taken because it must be
-    ids, covered = draft_vocabulary(answers, 4, vocab_size=12, always=(8,))
+    ids = draft_vocabulary(answers, 4, vocab_size=12, always=(8,))
     assert ids.tolist() == [3, 7, 8, 9]
-    assert covered == pytest.approx(9 / 10)
+    assert covered_share(ids, answers) == pytest.approx(9 / 10)
     offsets = offsets_of(ids)
     assert (torch.arange(4) + offsets).tolist() == [3, 7, 8, 9]
     assert offsets.tolist() == [3, 6, 6, 6]
@@ -94,8 +94,9 @@ def test_the_vocabulary_is_the_most_frequent_tokens_and_its_map_leads_back() -> 
 
 
 def test_a_vocabulary_larger_than_what_was_seen_is_filled_up() -> None:
-    ids, covered = draft_vocabulary([_answer("s/1#T0-0", (5, 5))], 3, vocab_size=6)
-    assert (ids.tolist(), covered) == ([0, 1, 5], 1.0)
+    answers = [_answer("s/1#T0-0", (5, 5))]
+    ids = draft_vocabulary(answers, 3, vocab_size=6)
+    assert (ids.tolist(), covered_share(ids, answers)) == ([0, 1, 5], 1.0)
     with pytest.raises(ValueError, match="at most the target's vocabulary, 6, got 7; null takes all"):
         draft_vocabulary([], 7, vocab_size=6)
 
