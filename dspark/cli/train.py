@@ -74,10 +74,15 @@ def _check(config: TrainCommand, folder: Path) -> None:
     from dspark.training.build import draft_spec
     from dspark.training.sources import check_sources
 
+    start = config.draft.start_from
+    if start is not None and not start.expanduser().is_dir():
+        raise ValueError(
+            f"draft.start_from {str(start)!r} is no folder: give the folder of a drafter, or null"
+        )
     if config.stage != "train":
         check_sources(config.prompts.sources, config.prompts.folder)
     target = AutoConfig.from_pretrained(folder).get_text_config()
-    if config.stage != "answers":
+    if config.stage != "answers" or config.train.cache_features:
         named("draft", draft_spec, config.draft, target, target_name="")
 
 
@@ -85,7 +90,7 @@ def _accelerator(config: TrainCommand) -> Accelerator:
     """Devices and precision; with several processes, each gets the device of its number."""
     from datetime import timedelta
 
-    from accelerate import Accelerator, InitProcessGroupKwargs
+    from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
 
     from dspark.models.target import resolve_device
 
@@ -98,7 +103,8 @@ def _accelerator(config: TrainCommand) -> Accelerator:
     return Accelerator(
         cpu=device.type == "cpu",
         mixed_precision="bf16" if precision == "bfloat16" else "no",
-        kwargs_handlers=[patience],
+        # buffers are the target's head and a map, the same everywhere
+        kwargs_handlers=[patience, DistributedDataParallelKwargs(broadcast_buffers=False)],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from dspark.cli.train_progress import TrainProgress
 from dspark.models.sources import default_cache_dir
 from dspark.training.answers import Answer, encoded_prompts, generate_answers, read_answers, wanted_answers
 from dspark.training.build import draft_spec
+from dspark.training.claim import claimed
 from dspark.training.lesson_store import StoredTeacher
 from dspark.training.lessons import TargetTeacher
 from dspark.training.listening import ListeningTarget
@@ -35,11 +37,18 @@ def answers_folder(config: TrainCommand, target: HFTarget) -> Path:
 def write_answers(config: TrainCommand, target: HFTarget, folder: Path, console: Console) -> dict[str, float]:
     """Generate what the folder lacks; told on stderr, by a bar or once a minute. Returns a summary row.
 
-    Where features are kept on disk, the drafter's lessons are written along with the answers.
+    Where features are kept on disk, a target on a CPU writes the drafter's lessons along with the answers.
 
     Raises:
-        ValueError: see :func:`~dspark.training.answers.generate_answers`; a drafter that cannot be.
+        ValueError: see :func:`~dspark.training.answers.generate_answers`; another process writes there.
     """
+    with claimed(folder), contextlib.ExitStack() as stack:
+        return _write(config, target, folder, console, stack)
+
+
+def _write(
+    config: TrainCommand, target: HFTarget, folder: Path, console: Console, stack: contextlib.ExitStack
+) -> dict[str, float]:
     settings = config.answers.settings
     found = training_prompts(config.prompts.sources, config.prompts.folder)
     prompts = encoded_prompts(target, found, settings)
@@ -48,10 +57,11 @@ def write_answers(config: TrainCommand, target: HFTarget, folder: Path, console:
     started_s = time.monotonic()
     progress = TrainProgress(console, what="answers", total=len(names), done=num_done)
     store = None
-    if config.train.cache_features:
+    if config.train.cache_features and target.device.type == "cpu":  # elsewhere a second pass costs little
         spec = draft_spec(config.draft, target.model.config.get_text_config(), target_name=target.name)
         teacher = TargetTeacher(target, spec.feature_layers)
         store = StoredTeacher(teacher, folder, spec.feature_layers)
+        stack.enter_context(claimed(store.folder))
         target = ListeningTarget(teacher)
 
     def on_answer(answer: Answer) -> None:

@@ -7,6 +7,7 @@ Files: ``provenance.json``, ``data.json`` (which answers), ``curves.jsonl`` (a p
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from dspark.metrics.trace import JsonlWriter, drop_torn_line, keep_lines, read_j
 from dspark.metrics.tracker import NoTracker
 from dspark.training.answers import check_answers
 from dspark.training.build import continued_drafter, draft_spec, new_drafter, num_trained
+from dspark.training.claim import claimed
 from dspark.training.data import Split, answers_of_run, split_answers
 from dspark.training.lesson_store import StoredTeacher
 from dspark.training.lessons import TargetTeacher
@@ -62,6 +64,18 @@ def train_drafter(
     """
     check_answers(answers_folder, target)
     folder = _shared_folder(invocation.run_dir, accelerator)
+    with claimed(folder) if accelerator.is_main_process else contextlib.nullcontext():
+        _train(invocation, config, target, answers_folder, accelerator, folder)
+
+
+def _train(
+    invocation: Invocation,
+    config: TrainCommand,
+    target: HFTarget,
+    answers_folder: Path,
+    accelerator: Accelerator,
+    folder: Path,
+) -> None:
     is_main = accelerator.is_main_process
     origin = provenance(invocation, device=target.device, num_threads=torch.get_num_threads())
     if is_main:
@@ -138,10 +152,10 @@ def _drafter(config: TrainCommand, spec: DraftSpec, target: HFTarget, split: Spl
     if config.draft.start_from is not None:
         return continued_drafter(spec, config.draft, config.draft.start_from.expanduser(), target)
     vocabulary = None
-    if config.draft.vocab_size is not None:
+    if spec.has_reduced_vocab:
         vocabulary = draft_vocabulary(
             split.training,
-            config.draft.vocab_size,
+            spec.draft_vocab_size,
             vocab_size=target.vocab_size,
             always=target.eos_token_ids,
         )

@@ -84,7 +84,8 @@ class Drafter(ABC):
         """Draft at most ``plan`` [B] tokens a row; rows with plan 0 cost and change nothing."""
 
     def take_features(self, rows: Sequence[PassRow], features: Tensor) -> None:
-        """Keep the target's features of a pass; called after every pass if ``feature_layers`` is not empty.
+        """Keep the target's features of a pass; called after every pass if ``feature_layers`` is not
+        empty and the policy ever drafts.
 
         Rejected tokens are among them: whatever lies at or past a row's last committed position will be
         overwritten by the next pass, whose rows start there.

@@ -24,13 +24,17 @@ from dspark.drafters.signals import LOGIT_SIGNALS, LogitSignals
 from dspark.types import NO_TOKEN, Draft, Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch import Tensor
 
     from dspark.drafters.block_model import BlockBackbone
     from dspark.models.base import PassRow
     from dspark.models.native.binding import Kernels
+
+
+CATCH_UP_CHUNK = 2048
+"""Context tokens whose keys and values are computed at once; long prompts' are computed in pieces."""
 
 
 class BlockDrafter(Drafter):
@@ -43,8 +47,8 @@ class BlockDrafter(Drafter):
     do; the law of the text does not.
 
     Args:
-        model: backbone and heads, with the target's embedding and head in place; its weights as they are
-            now, in layers made for drafting. The model itself stays as it is.
+        model: backbone and heads, with the target's embedding and head in place. It stays as it is, and
+            must not be trained as long as the drafter is used, which shares some of its weights.
         block_length: drafts of a block; None is what the drafter was trained with. Another number
             changes all drafts of the block, mostly for the worse: measure before using it.
         kernels: the target's CPU kernels, if it has any.
@@ -79,21 +83,24 @@ class BlockDrafter(Drafter):
         self._done: list[int] = []  # context positions of each slot that are keys and values
 
     def open(self, num_slots: int, max_depth: int, max_context: int) -> None:
-        """Allocate keys and values for rows of up to ``max_context`` tokens and a block behind them."""
+        """Allocate keys and values for rows of up to ``max_context`` tokens, or the drafter's own context."""
         assert max_depth <= self.block_length, "the engine refuses plans that are deeper than a block"
+        max_tokens = min(max_context, self.model.spec.max_context)
         self._cache = BlockCache(
             self.model.spec,
             num_slots=num_slots,
-            max_tokens=max_context + self._num_slots,
+            max_tokens=max_tokens + self._num_slots,  # a block behind the last token
             like=self.model.norm.weight,
         )
         if self._native is not None:
             self._native.bind(*self._cache.tokens_of_layers(), self._cache.max_tokens)
-        self._pending, self._done = PendingFeatures(num_slots), [0] * num_slots
+        self._pending, self._done = PendingFeatures(num_slots, max_tokens), [0] * num_slots
 
     def release(self, slot: int) -> None:
         """Forget the slot's features and context."""
         self._pending.forget(slot)
+        if self._cache is not None:
+            self._cache.clear(slot, self._done[slot] + self._num_slots)
         self._done[slot] = 0
 
     def take_features(self, rows: Sequence[PassRow], features: Tensor) -> None:
@@ -105,6 +112,9 @@ class BlockDrafter(Drafter):
         """Drafts one block a row, as far as planned; see :meth:`Drafter.propose`.
 
         On another device than the host there is one wait a depth, for the drawn tokens.
+
+        Raises:
+            ValueError: the drafter's states are not finite.
         """
         depths = plan.tolist()
         num_rows, max_depth = len(depths), max(depths)
@@ -114,7 +124,13 @@ class BlockDrafter(Drafter):
         signals = LogitSignals(num_rows, max_depth, batch.needs & self.signals, plan.device)
         q: Tensor | None = None
         anchors = [batch.tokens[row][-1] for row in rows]
-        steps = BlockSteps(self.model, self._hidden(batch, rows), anchors, [depths[row] for row in rows])
+        hidden = self._hidden(batch, rows)
+        if not bool(hidden.isfinite().all()):
+            raise ValueError(
+                "the drafter's hidden states must be finite, got NaN or infinity: the target's features or "
+                "the drafter's weights are damaged; use another dtype or drafter"
+            )
+        steps = BlockSteps(self.model, hidden, anchors, [depths[row] for row in rows])
         going = torch.tensor(rows)
         wants_confidence = Signal.CONFIDENCE in batch.needs and self.model.confidence_head is not None
         for k in range(1, max_depth + 1):
@@ -152,18 +168,16 @@ class BlockDrafter(Drafter):
     def _catch_up(self, cache: BlockCache, slots: list[int], anchors: list[int]) -> None:
         """Keys and values of all context tokens before the rows' anchors."""
         behind = [(slot, self._done[slot], end) for slot, end in zip(slots, anchors, strict=True)]
-        behind = [(slot, done, end) for slot, done, end in behind if done < end]
-        if not behind:
-            return
-        features = torch.cat([self._pending.take(*span) for span in behind])
-        owners = [slot for slot, done, end in behind for _ in range(done, end)]
-        positions = [place for _, done, end in behind for place in range(done, end)]
-        if self._native is not None:
-            self._native.write_context(features, owners, positions)
-        else:
-            self._write_context(cache, features, owners, positions)
+        for spans in _pieces(behind):
+            features = torch.cat([self._pending.take(*span) for span in spans])
+            owners = [slot for slot, start, stop in spans for _ in range(start, stop)]
+            positions = [place for _, start, stop in spans for place in range(start, stop)]
+            if self._native is not None:
+                self._native.write_context(features, owners, positions)
+            else:
+                self._write_context(cache, features, owners, positions)
         for slot, _, end in behind:
-            self._done[slot] = end
+            self._done[slot] = max(self._done[slot], end)
 
     def _write_context(
         self, cache: BlockCache, features: Tensor, slots: list[int], positions: list[int]
@@ -174,6 +188,24 @@ class BlockDrafter(Drafter):
         places = cache.places(torch.tensor(slots, device=like.device), at)
         for layer, keys_values in enumerate(self.model.context_kv(context, at[None])):
             cache.write(layer, places, keys_values)
+
+
+def _pieces(spans: Sequence[tuple[int, int, int]]) -> Iterator[list[tuple[int, int, int]]]:
+    """The spans of positions (slot, start, stop) cut into lists of at most ``CATCH_UP_CHUNK`` tokens."""
+    piece: list[tuple[int, int, int]] = []
+    room = CATCH_UP_CHUNK
+    for slot, first, end in spans:
+        start = first
+        while start < end:
+            stop = min(end, start + room)
+            piece.append((slot, start, stop))
+            room -= stop - start
+            start = stop
+            if room == 0:
+                yield piece
+                piece, room = [], CATCH_UP_CHUNK
+    if piece:
+        yield piece
 
 
 def block_signals(*, confidence_head: bool) -> frozenset[Signal]:

@@ -54,6 +54,11 @@ class BlockCache:
         for kept, new in zip(self._tokens[layer], keys_values, strict=True):
             kept.index_copy_(0, places, new.transpose(1, 2).flatten(0, 1))
 
+    def clear(self, slot: int, num_tokens: int) -> None:
+        """Zero a slot's first tokens: what is not finite there would come through a masked weight of 0."""
+        first = slot * self.max_tokens
+        self._tokens[:, :, first : first + num_tokens].zero_()
+
     def read(self, layer: int, slots: list[int], width: int) -> KeysValues:
         """Keys and values [R, G, width, h] of the rows' first positions; views where slots are neighbours."""
         spec = self.spec

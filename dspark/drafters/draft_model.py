@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from dspark.drafters.base import DraftBatch, Drafter, Proceed
-from dspark.drafters.signals import LogitSignals
+from dspark.drafters.signals import LOGIT_SIGNALS, LogitSignals
 from dspark.models.base import PassRow, Target
-from dspark.types import NO_TOKEN, Draft, Signal
+from dspark.types import NO_TOKEN, Draft
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ class DraftModelDrafter(Drafter):
         model: the draft model.
     """
 
-    signals = frozenset({Signal.TOP1_PROBABILITY, Signal.ENTROPY, Signal.MARGIN, Signal.TOKEN_PROBABILITY})
+    signals = LOGIT_SIGNALS
     deterministic = False
     autoregressive = True
 

@@ -7,8 +7,6 @@ that is predicted from, so K drafts take the catching up and K - 1 passes over o
 
 from __future__ import annotations
 
-import copy
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,10 +14,11 @@ import torch
 from dspark.drafters.base import DraftBatch, Drafter, Proceed
 from dspark.drafters.draft_vocabulary import DraftVocabulary
 from dspark.drafters.eagle3_pairs import PairCache
-from dspark.drafters.signals import LogitSignals
+from dspark.drafters.fused_block import with_shared_weights
+from dspark.drafters.signals import LOGIT_SIGNALS, LogitSignals
 from dspark.models.linear import DEFAULT_THRESHOLDS, install_row_linears
 from dspark.models.native.linear import install_native_linears
-from dspark.types import NO_TOKEN, Draft, Signal
+from dspark.types import NO_TOKEN, Draft
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +38,7 @@ class Eagle3Drafter(Drafter):
         kernels: the target's CPU kernels, if it has any.
     """
 
-    signals = frozenset({Signal.TOP1_PROBABILITY, Signal.ENTROPY, Signal.MARGIN, Signal.TOKEN_PROBABILITY})
+    signals = LOGIT_SIGNALS
     deterministic = False
     autoregressive = True
 
@@ -103,8 +102,7 @@ class Eagle3Drafter(Drafter):
 
 def _for_drafting(model: Eagle3Model, kernels: Kernels | None) -> Eagle3Model:
     """The same weights in layers that are fast for few rows; a model in training keeps its own layers."""
-    shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
-    ours = copy.deepcopy(model, shared).eval()
+    ours = with_shared_weights(model)
     weight = ours.fc.weight
     if weight.device.type != "cpu" or weight.dtype != torch.float32:
         return ours

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from dspark.models.linear import DEFAULT_THRESHOLDS, RowLinear, install_row_linears
-from dspark.models.native.block import MAX_HEAD_SIZE, NativeBlock
+from dspark.models.native.block import NativeBlock
+from dspark.models.native.family import MAX_HEAD_SIZE
 from dspark.models.native.linear import NativeLinear, install_native_linears
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     Made = Callable[[nn.Linear], RowLinear | NativeLinear]
 
 
+_Model = TypeVar("_Model", bound=nn.Module)
+
+
 def for_drafting(model: BlockBackbone, kernels: Kernels | None = None) -> BlockBackbone:
     """The same weights in layers that draft fast; the given model, perhaps in training, keeps its own.
 
@@ -35,8 +39,7 @@ def for_drafting(model: BlockBackbone, kernels: Kernels | None = None) -> BlockB
         model: on any device; what is not float32 on a CPU keeps its kind of layers.
         kernels: the target's, where it has some; otherwise torch's products serve.
     """
-    shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
-    ours = copy.deepcopy(model, shared).eval()
+    ours = with_shared_weights(model)
     weight = ours.fc.weight
     if weight.device.type != "cpu" or weight.dtype != torch.float32:
         return ours
@@ -44,14 +47,21 @@ def for_drafting(model: BlockBackbone, kernels: Kernels | None = None) -> BlockB
     def made(linear: nn.Linear) -> RowLinear | NativeLinear:
         return RowLinear(linear, DEFAULT_THRESHOLDS) if kernels is None else NativeLinear(linear, kernels)
 
-    for layer in ours.block_layers():
-        _stack_attention(layer.self_attn, made)
-        _stack_mlp(layer.mlp, made)
+    if native_block(model, kernels) is None:  # which runs the layers as they are
+        for layer in ours.block_layers():
+            _stack_attention(layer.self_attn, made)
+            _stack_mlp(layer.mlp, made)
     if kernels is None:
         install_row_linears(ours, DEFAULT_THRESHOLDS)
     else:
         install_native_linears(ours, kernels)
     return ours
+
+
+def with_shared_weights(model: _Model) -> _Model:
+    """A copy for drafting whose parameters and buffers are the model's own tensors."""
+    shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
+    return copy.deepcopy(model, shared).eval()
 
 
 def native_block(model: BlockBackbone, kernels: Kernels | None) -> NativeBlock | None:

@@ -37,7 +37,8 @@ class PendingFeatures:
 
         Args:
             rows: of the pass.
-            features: float [N, width], the rows' tokens one after another; kept, not copied.
+            features: float [N, width], the rows' tokens one after another. A row's share of a pass of
+                several is copied: a view would keep the whole pass as long as the row does not draft.
         """
         counts = [len(row.token_ids) for row in rows]
         for row, piece in zip(rows, features.split(counts), strict=True):
@@ -50,8 +51,8 @@ class PendingFeatures:
             if pieces:
                 first, last = pieces[-1]
                 if first + last.shape[0] > row.start:
-                    pieces[-1] = (first, last[: row.start - first])
-            pieces.append((row.start, piece))
+                    pieces[-1] = (first, last[: row.start - first].clone())
+            pieces.append((row.start, piece if len(rows) == 1 else piece.clone()))
 
     def take(self, slot: int, start: int, stop: int) -> Tensor:
         """Features [stop - start, width] of positions ``start`` to ``stop``; what lies before is forgotten.

@@ -9,7 +9,14 @@ SMOLLM2_DSPARK = "smollm2_dspark"
 
 
 def local_source(source: str) -> str:
-    """``source``, or the folder that it stands for if it is the word for the drafter of the package."""
+    """``source``, or the folder that it stands for if it is the word for the drafter of the package.
+
+    Raises:
+        ValueError: the package was installed without it.
+    """
     if source != SMOLLM2_DSPARK:
         return source
-    return str(Path(__file__).parent / "weights" / SMOLLM2_DSPARK)
+    folder = Path(__file__).parent / "weights" / SMOLLM2_DSPARK
+    if not folder.is_dir():
+        raise ValueError(f"the drafter {source!r} is missing from this installation: install dspark again")
+    return str(folder)

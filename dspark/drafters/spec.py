@@ -120,6 +120,11 @@ class DraftSpec:
             raise ValueError(
                 f"mask_token_id must be in [0, {self.vocab_size - 1}], the vocabulary, got {mask}"
             )
+        if self.kind == "dflash" and (self.markov_rank or self.confidence_head):
+            raise ValueError(
+                f"a dflash drafter has no heads, got markov_rank {self.markov_rank} and confidence_head "
+                f"{self.confidence_head}; with heads its kind is dspark"
+            )
         if self.markov_rank < 0:
             raise ValueError(f"markov_rank must be >= 0 (0: no sequential head), got {self.markov_rank}")
         if self.markov_head_type not in ("vanilla", "gated", "rnn"):

@@ -273,7 +273,7 @@ class Engine:
 
     def _forward(self, rows: list) -> Tensor:
         assert self._cache is not None, "a pass without a cache"
-        if self.drafter is None or not self.drafter.feature_layers:
+        if self.drafter is None or not (self.drafter.feature_layers and self.policy.max_depth):
             return self.target.forward(rows, self._cache)
         logits, features = self.target.forward_with_features(rows, self._cache, self.drafter.feature_layers)
         self.drafter.take_features(rows, features)

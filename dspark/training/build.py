@@ -55,6 +55,11 @@ def draft_spec(settings: DraftSettings, config: Any, *, target_name: str) -> Dra
             f"draft.feature_layers must lie below the target's last layer, {num_target_layers - 1}, whose "
             f"output the final norm changes, got {list(layers)}"
         )
+    if settings.train_head and settings.vocab_size == config.vocab_size:
+        raise ValueError(
+            "draft.train_head=true needs a reduced vocabulary, because the whole head is the target's, got "
+            f"draft.vocab_size {settings.vocab_size}, all of it"
+        )
     for layer in settings.initial_layers or ():
         if not 0 <= layer < num_target_layers:
             raise ValueError(
@@ -160,8 +165,15 @@ def continued_drafter(
                 f"draft.start_from: the drafter in {str(folder)!r} has {item.name} {theirs}, and the "
                 f"settings ask for {ours}: change the settings of draft, or leave start_from out"
             )
-    module = module.float().train()
+    ids = module.target_ids(torch.arange(spec.draft_vocab_size, device=target.device))
     head = target.model.get_output_embeddings().weight
+    has_own_head = not torch.equal(module.lm_head.weight.bfloat16(), head[ids].bfloat16())
+    if has_own_head and not (settings.train_head and spec.has_reduced_vocab):
+        raise ValueError(
+            f"draft.start_from: the drafter in {str(folder)!r} has an output head of its own, which only "
+            "draft.train_head=true with a reduced vocabulary keeps"
+        )
+    module = module.float().train()
     embedding = target.model.get_input_embeddings().weight.float()
     module.share(embedding, None if spec.has_reduced_vocab else head.float())
     for name, parameter in module.named_parameters():

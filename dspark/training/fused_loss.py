@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 CPU_VALUES, GPU_VALUES = 1 << 20, 1 << 26
 """Logits of one piece: on a CPU they should stay in its cache."""
+MIN_ROWS = 128
+"""Of a piece: the head's weights are read once a piece."""
 
 
 def learn(guesses: Guesses, row_weights: Tensor, weights: LossWeights) -> tuple[Tensor, Measured]:
@@ -59,7 +61,6 @@ class _Learn(Function):
         row_weights: Tensor,
         mix: tuple[float, float, float],
     ) -> tuple[Tensor, ...]:
-        taught, teacher, normaliser, labels = fixed
         of_markov = 0 if markov is None else markov.shape[1]
         weight = head if markov is None else torch.cat([head, markov], 1)
         of_head = hidden.shape[1] - of_markov
@@ -69,22 +70,24 @@ class _Learn(Function):
         to_markov = (
             torch.zeros_like(markov, dtype=torch.float32) if markov is not None and wants_markov else None
         )
-        out: list[tuple[Tensor, ...]] = []
         values = CPU_VALUES if hidden.device.type == "cpu" else GPU_VALUES
-        size = max(1, values // len(weight))
-        for start in range(0, len(hidden), size):
-            rows = slice(start, start + size)
-            z = torch.nn.functional.linear(hidden[rows], weight).float()
-            p = torch.nn.functional.linear(taught[rows].to(teacher.dtype), teacher).float()
-            p = p.sub_(normaliser[rows, None]).exp_()
-            terms, slope = _terms_and_slope(z, p, labels[rows], row_weights[rows], mix)
-            slope = slope.to(hidden.dtype)
-            to_hidden[rows] = slope @ weight.to(hidden.dtype)
-            if to_head is not None:
-                to_head += slope.T @ hidden[rows, :of_head]
-            if to_markov is not None:
-                to_markov += slope.T @ hidden[rows, of_head:]
-            out.append(terms)
+        size = max(MIN_ROWS, values // len(weight))
+        out: list[tuple[Tensor, ...]] = []
+        # autocast would round the target's logits, whose law then does not add up to 1
+        with torch.autocast(hidden.device.type, enabled=False):
+            weight = weight.to(hidden.dtype)
+            for start in range(0, len(hidden), size):
+                rows = slice(start, start + size)
+                z = torch.nn.functional.linear(hidden[rows], weight).float()
+                p = _law(fixed, rows)
+                terms, slope = _terms_and_slope(z, p, fixed[3][rows], row_weights[rows], mix)
+                slope = slope.to(hidden.dtype)
+                to_hidden[rows] = slope @ weight
+                if to_head is not None:
+                    to_head += slope.T @ hidden[rows, :of_head]
+                if to_markov is not None:
+                    to_markov += slope.T @ hidden[rows, of_head:]
+                out.append(terms)
         ce, soft_ce, tv, is_match = (torch.cat(part) for part in zip(*out, strict=True))
         loss = ((mix[0] * ce + mix[1] * soft_ce + mix[2] * tv) * row_weights).sum()
         ctx.save_for_backward(to_hidden, to_head, to_markov)
@@ -96,6 +99,13 @@ class _Learn(Function):
         scale = upstream[0]
         grads = [None if grad is None else grad * scale for grad in ctx.saved_tensors]
         return (*grads, None, None, None)
+
+
+def _law(fixed: tuple[Tensor, Tensor, Tensor, Tensor], rows: slice) -> Tensor:
+    """Float32 [R, W]: the target's law over the drafter's tokens."""
+    taught, teacher, normaliser, _ = fixed
+    logits = torch.nn.functional.linear(taught[rows].float(), teacher.float())
+    return logits.sub_(normaliser[rows, None]).exp_()
 
 
 def _terms_and_slope(

@@ -15,6 +15,7 @@ import torch
 
 from dspark.metrics.trace import JsonlWriter, drop_torn_line, read_jsonl
 from dspark.training.answers import fingerprint
+from dspark.training.claim import claimed
 from dspark.training.lessons import Lesson, TargetTeacher, pass_groups
 
 if TYPE_CHECKING:
@@ -47,10 +48,19 @@ class StoredTeacher:
         self._records: np.ndarray | None = None
 
     def fill(self, answers: Sequence[Answer], on_lesson: Callable[[int], None] = lambda tokens: None) -> None:
-        """Compute and keep the lessons that are not there; ``on_lesson`` is told the tokens of each."""
+        """Compute and keep the lessons that are not there; ``on_lesson`` is told the tokens of each.
+
+        Raises:
+            ValueError: another process is writing lessons there.
+        """
         missing = [answer for answer in answers if not self._has(answer)]
         if not missing:
             return
+        with claimed(self.folder):
+            self._read_index()  # what another process has written since
+            self._fill([answer for answer in missing if not self._has(answer)], on_lesson)
+
+    def _fill(self, missing: list[Answer], on_lesson: Callable[[int], None]) -> None:
         missing.sort(key=lambda answer: answer.prompt_key)  # answers to one prompt share a pass
         for group in pass_groups(missing):
             for lesson in self._teacher.lessons(group):
@@ -58,7 +68,10 @@ class StoredTeacher:
                 on_lesson(len(lesson.features))
 
     def keep(self, lesson: Lesson) -> None:
-        """Write a lesson that is not there yet: its record, and then the line that makes it count."""
+        """Write a lesson that is not there yet: its record, and then the line that makes it count.
+
+        The folder must be claimed by this process.
+        """
         if not self.folder.is_dir():
             self.folder.mkdir(parents=True)
         start = self._end
@@ -73,6 +86,7 @@ class StoredTeacher:
             end = start + sum(records.write(part) for part in _as_bytes(lesson))
         entry = {
             "id": lesson.answer.id,
+            "tokens": _digest(lesson.answer),
             "length": len(lesson.features),
             "num_prompt": lesson.num_prompt,
             "start": start,
@@ -89,14 +103,16 @@ class StoredTeacher:
         return [self._read(answer) for answer in answers]
 
     def _read_index(self) -> None:
-        self._index = {entry["id"]: entry for entry in read_jsonl(self.folder / "lessons.jsonl")}
+        self._index = {
+            entry["id"]: entry for entry in read_jsonl(self.folder / "lessons.jsonl") if "tokens" in entry
+        }
 
     def _has(self, answer: Answer) -> bool:
         entry = self._index.get(answer.id)
-        return entry is not None and entry["length"] == len(answer.prompt_ids) + len(answer.token_ids)
+        return entry is not None and entry["tokens"] == _digest(answer)
 
     def _read(self, answer: Answer) -> Lesson:
-        if answer.id not in self._index:
+        if not self._has(answer):
             self._read_index()  # another process has written it
         if self._records is None:
             self._records = np.memmap(self.folder / "lessons.bin", dtype=np.uint8, mode="r")
@@ -114,6 +130,11 @@ class StoredTeacher:
             hidden=_from_bytes(hidden, torch.bfloat16).view(num_positions, self._width),
             log_normaliser=_from_bytes(norms, torch.float32),
         )
+
+
+def _digest(answer: Answer) -> str:
+    """Tells texts of the same id apart."""
+    return hashlib.sha256(repr((answer.prompt_ids, answer.token_ids)).encode()).hexdigest()[:16]
 
 
 def _as_bytes(lesson: Lesson) -> list[bytes]:

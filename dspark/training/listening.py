@@ -77,9 +77,10 @@ class ListeningTarget(HFTarget):
         return logits
 
     def lesson(self, answer: Answer) -> Lesson:
-        """What was heard of an answer that has just ended; its last token was never read and is all zeros.
+        """What was heard of an answer whose slot has no new row yet.
 
-        Features and hidden states are bfloat16, as they are kept.
+        Features and hidden states are bfloat16, as they are kept; the features of the last token, which
+        the target never read, are zeros.
 
         Raises:
             KeyError: no slot holds the answer.
@@ -88,7 +89,7 @@ class ListeningTarget(HFTarget):
         slot = next((slot for slot, heard in self._rows.items() if heard.token_ids == read), None)
         if slot is None:
             raise KeyError(f"the answer {answer.id} was not heard: it did not just end, or drafts were run")
-        heard = self._rows.pop(slot)
+        heard = self._rows[slot]  # stays until its slot has another row: one in step may say the same so far
         features = torch.cat(heard.features)
         skipped = len(answer.prompt_ids) - heard.num_silent  # positions before the answer's first token
         return Lesson(

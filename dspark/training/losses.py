@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 if TYPE_CHECKING:
     from dspark.training.settings import LossWeights
 
 TERMS = ("ce", "soft_ce", "tv", "confidence")
-CHUNK_VALUES = 1 << 27
-"""Logits of one piece; larger batches are computed in pieces that the backward pass computes again."""
+CHUNK_VALUES = 1 << 24
+"""Logits of one piece."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +61,10 @@ class Measured:
 
 def measure(guesses: Guesses) -> Measured:
     """The terms of every row, float32 [R] each, with gradients to everything but the target's law."""
-    rows, width = guesses.hidden.shape[0], guesses.head.shape[0]
-    size = max(1, CHUNK_VALUES // width)
-    if rows <= size:
-        ce, soft, tv, match = _compare(*_of_rows(guesses, slice(None)))
-    else:
-        pieces = [_of_rows(guesses, slice(start, start + size)) for start in range(0, rows, size)]
-        parts = [checkpoint(_compare, *piece, use_reentrant=False) for piece in pieces]
-        ce, soft, tv, match = (torch.cat(each) for each in zip(*parts, strict=True))
+    size = max(1, CHUNK_VALUES // guesses.head.shape[0])
+    starts = range(0, guesses.hidden.shape[0], size)
+    parts = [_compare(*_of_rows(guesses, slice(start, start + size))) for start in starts]
+    ce, soft, tv, match = (torch.cat(each) for each in zip(*parts, strict=True))
     confidence = confidence_terms(guesses.confidence, tv)
     return Measured(ce=ce, soft_ce=soft, tv=tv, confidence=confidence, is_match=match)
 

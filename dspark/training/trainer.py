@@ -139,11 +139,20 @@ class Trainer:
         return make_batch(lessons, anchors, self.trainee.spec.block_size).to(self.accelerator.device)
 
     def _step(self, step: int) -> tuple[LossSums, float]:
-        """One update; the sums of all processes, and the gradient's norm before it was clipped."""
+        """One update; the sums of all processes, and the gradient's norm before it was clipped.
+
+        Raises:
+            ValueError: the loss is not finite.
+        """
         batch = self._batch(step)
         sums: LossSums = self._model(batch)
         weight_sum = self._reduced(sums.weight)
         # gradients are averaged over processes, and the loss is a sum over them
+        if not bool(sums.loss.isfinite()):
+            raise ValueError(
+                f"the loss must be finite, got {float(sums.loss)} at step {step + 1}: lower "
+                "train.learning_rate, or set train.precision=float32"
+            )
         self.accelerator.backward(sums.loss * self.accelerator.num_processes / weight_sum)
         norm = torch.nn.utils.clip_grad_norm_(self._trained, self.settings.clip)
         for group in self._optimizer.param_groups:

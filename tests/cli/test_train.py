@@ -142,6 +142,8 @@ def test_a_trained_drafter_is_trained_further(dspark: Callable[..., Result], tmp
     assert went_on["loss"] == pytest.approx(best["loss"], abs=2e-3)
     assert went_on["loss"] != pytest.approx(stopped[0]["loss"], abs=4e-3)
     (tmp_path / "out").rename(tmp_path / "second")
+    missing = dspark("train", *QUICK, models, "draft.start_from=nowhere")
+    assert (missing.code, "draft.start_from 'nowhere' is no folder" in missing.err) == (2, True)
     refused = dspark("train", *QUICK, models, start, "stage=train", "draft.markov_rank=8")
     assert refused.code == 2
     assert "has markov_rank 4, and the settings ask for 8" in refused.err

@@ -1,8 +1,11 @@
 """Block drafts equal a plain re-implementation, for any heads, company, acceptance and pauses."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from dspark.drafters import block
 from dspark.drafters.block import BlockDrafter
 from dspark.drafters.fused_block import for_drafting
 from dspark.models.base import PassRow
@@ -317,3 +320,56 @@ def test_a_missing_pass_is_noticed():
     world = World(drafter, prompts_of(8))
     with pytest.raises(AssertionError, match="lacks features"):
         world.draft([3])
+
+
+@both_paths
+def test_drafts_end_where_the_drafters_context_does_and_nothing_is_kept_past_it(kernels):
+    spec = replace(SPEC, max_context=24)
+    model = random_backbone(spec)
+    drafter = BlockDrafter(model, kernels=kernels and Kernels(default_cache_dir()))
+    drafter.open(2, drafter.block_length, 200)
+    assert drafter._cache.max_tokens == 24 + 5
+    world = World(drafter, prompts_of(24, 60))
+    world.prefill(0, chunk=9)
+    world.prefill(1, chunk=9)
+    world.check(world.draft([5, 0]), [5, 0], Plain.of(model))
+    assert sum(piece.shape[0] for _, piece in drafter._pending._pieces[1]) == 0
+
+
+@both_paths
+def test_long_prompts_are_caught_up_with_in_pieces(kernels, monkeypatch):
+    monkeypatch.setattr(block, "CATCH_UP_CHUNK", 7)
+    drafter, plain = opened(SPEC, kernels=kernels and Kernels(default_cache_dir()))
+    world = World(drafter, prompts_of(3, 40, 22))
+    for row in range(3):
+        world.prefill(row, chunk=16)
+    world.check(world.draft([5, 5, 5]), [5, 5, 5], plain)
+
+
+def test_a_slots_next_row_meets_nothing_of_the_last_one():
+    drafter, plain = opened(SPEC)
+    drafter._cache._tokens[:, :, : 2 * drafter._cache.max_tokens] = float("nan")  # of a broken row in slot 1
+    drafter._done[1] = 200
+    drafter.release(0)
+    drafter.release(1)
+    drafter._cache.clear(0, drafter._cache.max_tokens)
+    world = World(drafter, prompts_of(30, 4))
+    for row in range(2):
+        world.prefill(row, chunk=50)
+    world.check(world.draft([5, 5]), [5, 5], plain)
+
+
+def test_states_that_are_not_finite_are_named():
+    drafter, _ = opened(SPEC)
+    world = World(drafter, prompts_of(8))
+    world.features[0][3] = float("inf")
+    world.prefill(0, chunk=50)
+    with pytest.raises(ValueError, match="hidden states must be finite"):
+        world.draft([2])
+
+
+def test_features_of_another_target_are_refused_by_the_kernels():
+    drafter, _ = opened(SPEC, kernels=Kernels(default_cache_dir()))
+    wrong = torch.zeros(3, SPEC.feature_size + 1)
+    with pytest.raises(ValueError, match="was made for another target"):
+        drafter._native.write_context(wrong, [0, 0, 0], [0, 1, 2])

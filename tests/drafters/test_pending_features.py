@@ -66,3 +66,15 @@ def test_nothing_is_kept_of_rows_that_are_too_long_to_be_drafted_for():
     put(pending, 0, 3, [3.0])
     assert pending._pieces[0] == []
     assert take(pending, 1, 0, 3) == [0.0, 1.0, 2.0]
+
+
+def test_a_row_that_waits_does_not_hold_on_to_the_passes_of_others():
+    pending = PendingFeatures(2)
+    rows = [PassRow(slot=0, start=4, token_ids=[0], num_logits=1)]
+    rows += [PassRow(slot=1, start=0, token_ids=[0] * 99, num_logits=0)]
+    pending.put(rows, torch.arange(100.0)[:, None])
+    ((_, kept),) = pending._pieces[0]
+    assert kept.untyped_storage().nbytes() == 4
+    put(pending, 0, 5, [float(i) for i in range(50)])
+    put(pending, 0, 7, [7.0])  # 48 of them were rejected
+    assert pending._pieces[0][1][1].untyped_storage().nbytes() == 8

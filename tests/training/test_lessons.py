@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dspark.training.claim import claimed
 from dspark.training.lesson_store import StoredTeacher
 from dspark.training.lessons import PASS_ROWS, TargetTeacher, pass_groups
 from tests.training.lessons_tools import answers_of, load
@@ -128,3 +129,27 @@ def test_groups_keep_the_order_and_their_limits(answers) -> None:
     groups = list(pass_groups(many))
     assert [answer for group in groups for answer in group] == many
     assert max(map(len, groups)) == PASS_ROWS
+
+
+def test_another_text_under_the_same_id_is_computed_again(target, answers, tmp_path: Path) -> None:
+    teacher = TargetTeacher(target, LAYERS)
+    first = answers[0]
+    StoredTeacher(teacher, tmp_path, LAYERS).fill([first])
+    other = replace(first, token_ids=tuple(reversed(first.token_ids)))
+    assert len(other.token_ids) == len(first.token_ids)
+    told: list[int] = []
+    stored = StoredTeacher(teacher, tmp_path, LAYERS)
+    stored.fill([other], told.append)
+    assert len(told) == 1
+    (lesson,) = stored.lessons([other])
+    (computed,) = teacher.lessons([other])
+    torch.testing.assert_close(lesson.hidden, computed.hidden.bfloat16().float())
+
+
+def test_one_process_at_a_time_writes_lessons(target, answers, tmp_path: Path) -> None:
+    stored = StoredTeacher(TargetTeacher(target, LAYERS), tmp_path, LAYERS)
+    with claimed(stored.folder), pytest.raises(ValueError, match="another process is writing to .*lessons-"):
+        stored.fill(answers[:1])
+    stored.fill(answers[:1])
+    with claimed(stored.folder):
+        stored.fill(answers[:1])  # nothing is missing, so nothing is written

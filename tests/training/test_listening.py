@@ -52,6 +52,22 @@ def test_lessons_heard_are_those_of_a_second_pass(target, prompts, tmp_path: Pat
         torch.testing.assert_close(kept.log_normaliser, computed.log_normaliser, atol=1e-5, rtol=1e-4)
 
 
+def test_rows_that_say_the_same_are_told_apart_or_are_the_same(target, prompts, tmp_path: Path) -> None:
+    # one prompt many times in one batch: answers share beginnings, and one may end where another goes on
+    key = next(iter(prompts))
+    settings = replace(SETTINGS, temperatures=(0.0, *[0.4] * 7), batch_size=8, max_new_tokens=4)
+    teacher = TargetTeacher(target, LAYERS)
+    listening = ListeningTarget(teacher)
+    store = StoredTeacher(teacher, tmp_path, LAYERS)
+    one = {key: prompts[key]}
+    generate_answers(listening, one, settings, tmp_path, lambda a: store.keep(listening.lesson(a)))
+    answers = read_answers(tmp_path)
+    assert len(answers) == 8
+    for answer, kept in zip(answers, store.lessons(answers), strict=True):
+        (computed,) = teacher.lessons([answer])
+        torch.testing.assert_close(kept.hidden, computed.hidden, atol=1e-4, rtol=2**-8)
+
+
 def test_listening_changes_no_answer(target, prompts, tmp_path: Path) -> None:
     generate_answers(target, prompts, SETTINGS, tmp_path / "plain")
     generate_answers(ListeningTarget(TargetTeacher(target, LAYERS)), prompts, SETTINGS, tmp_path / "heard")

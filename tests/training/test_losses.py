@@ -106,6 +106,7 @@ def test_learning_in_pieces_has_the_gradients_of_autograd(
 ) -> None:
     if not is_whole:
         monkeypatch.setattr(fused_loss, "CPU_VALUES", 4 * W)  # pieces of 4 and 2 rows
+        monkeypatch.setattr(fused_loss, "MIN_ROWS", 1)
     row_weights = torch.arange(1.0, ROWS + 1)
     ours, theirs = _random_guesses()[0], _random_guesses()[0]
     if not has_markov:
@@ -124,6 +125,24 @@ def test_learning_in_pieces_has_the_gradients_of_autograd(
         torch.testing.assert_close(grad, getattr(theirs, name).grad, atol=1e-6, rtol=1e-5)
         assert float(grad.abs().max()) > 1e-3, "gradients of 0 show nothing"
     assert ours.teacher.grad is None
+
+
+def test_autocast_leaves_the_targets_law_alone() -> None:
+    exact, cast = _random_guesses()[0], _random_guesses()[0]
+    row_weights = torch.ones(ROWS)
+    expected, _ = learn(exact, row_weights, WEIGHTS)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, _ = learn(cast, row_weights, WEIGHTS)
+    assert torch.equal(loss, expected), "float32 in, float32 throughout"
+    expected.backward()
+    loss.backward()
+    assert torch.equal(cast.hidden.grad, exact.hidden.grad)
+    # a drafter's states in bfloat16, as autocast makes them, have gradients in bfloat16, near the others
+    rounded = replace(_random_guesses()[0], hidden=exact.hidden.detach().bfloat16().requires_grad_())
+    with torch.autocast("cpu", torch.bfloat16):
+        learn(rounded, row_weights, WEIGHTS)[0].backward()
+    assert rounded.hidden.grad.dtype == torch.bfloat16
+    torch.testing.assert_close(rounded.hidden.grad.float(), exact.hidden.grad, atol=0.03, rtol=0.05)
 
 
 def _without_markov(guesses: Guesses) -> Guesses:

@@ -75,7 +75,8 @@ def describe(folder: Path, num_target_layers: int | None = None) -> DrafterFolde
     """
     config = read_config(folder)
     if num_target_layers is not None:
-        config = {"num_target_layers": num_target_layers, **config}
+        said = config.get("num_target_layers")
+        config = {**config, "num_target_layers": num_target_layers if said is None else said}
     reader = next((reader for reader in READERS if reader.recognises(config)), None)
     if reader is None:
         raise ValueError(

@@ -48,7 +48,7 @@ def tensor_files(folder: Path) -> dict[str, Path]:
     """
     index = folder / INDEX
     if index.is_file():
-        written = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        written = _weight_map(index)
         lacking = sorted({name for name in written.values() if not (folder / name).is_file()})
         if lacking:
             raise ValueError(
@@ -65,6 +65,16 @@ def tensor_files(folder: Path) -> dict[str, Path]:
     return {name: path for path in files for name in _open(path).keys()}  # noqa: SIM118
 
 
+def _weight_map(index: Path) -> dict[str, str]:
+    try:
+        content = json.loads(index.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"cannot read {index}: {error}; get the file again") from error
+    if not isinstance(content, dict) or not isinstance(content.get("weight_map"), dict):
+        raise ValueError(f"{index} must hold a weight_map, got none; get the file again")
+    return content["weight_map"]
+
+
 def read_tensors(files: Mapping[str, Path], names: set[str]) -> dict[str, Tensor]:
     """The named tensors, on the host, as they are stored.
 
@@ -72,7 +82,10 @@ def read_tensors(files: Mapping[str, Path], names: set[str]) -> dict[str, Tensor
         ValueError: a file is damaged.
     """
     opened = {path: _open(path) for path in {files[name] for name in names}}
-    return {name: opened[files[name]].get_tensor(name) for name in sorted(names)}
+    try:
+        return {name: opened[files[name]].get_tensor(name) for name in sorted(names)}
+    except SafetensorError as error:
+        raise ValueError(f"cannot read the weights in {files[min(names)].parent}: {error}") from error
 
 
 def _open(path: Path) -> Any:
@@ -83,8 +96,20 @@ def _open(path: Path) -> Any:
 
 
 def write_folder(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Write ``config.json`` and the weights; each file appears whole or not at all."""
+    """Write ``config.json`` and the weights; each file appears whole or not at all.
+
+    Raises:
+        ValueError: the folder holds other weights, which would be read along with these.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    others = sorted(
+        path.name for path in [*folder.glob("*.safetensors"), *folder.glob(INDEX)] if path.name != WEIGHTS
+    )
+    if others:
+        raise ValueError(
+            f"the folder {str(folder)!r} already holds {', '.join(others[:3])}, which would be read along "
+            "with the drafter: remove them, or give another folder"
+        )
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     partial = folder / f"{WEIGHTS}.partial"
     save_file(weights, partial, metadata={"format": "pt"})

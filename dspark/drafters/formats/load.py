@@ -46,7 +46,9 @@ def load_drafter_folder(path: Path, target: HFTarget) -> BlockBackbone | Eagle3M
     tables = {EMBEDDING} if spec.has_reduced_vocab else {EMBEDDING, HEAD}
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     unstored = {HEAD} if folder.has_targets_head else set()
-    _check_names(folder, set(shapes) - tables - unstored, {*shapes, *_NOT_OURS})
+    identity = set() if spec.has_reduced_vocab else {"d2t"}
+    _check_names(folder, set(shapes) - tables - unstored, {*shapes, *_NOT_OURS, *identity})
+    _check_identity(folder, identity & set(folder.tensors))
     tensors = _read(folder, shapes)
     if spec.has_reduced_vocab:
         ids = _check_vocabulary(folder, tensors)
@@ -102,6 +104,17 @@ def _read(folder: DrafterFolder, shapes: dict[str, tuple[int, ...]]) -> dict[str
                 "filled in; save the drafter again"
             )
     return tensors
+
+
+def _check_identity(folder: DrafterFolder, names: Collection[str]) -> None:
+    """Raises for a map of a whole vocabulary, which some trainers store, that is not the identity."""
+    for name in names:
+        stored = folder.tensors[name]
+        if bool(read_tensors(folder.files, {stored})[stored].any()):
+            raise ValueError(
+                f"{name} maps {folder.spec.vocab_size} draft ids, the whole vocabulary, and must be all "
+                "zeros, got others: its config.json and weights do not go together"
+            )
 
 
 def _check_vocabulary(folder: DrafterFolder, tensors: dict[str, Tensor]) -> Tensor:

@@ -38,12 +38,12 @@ def read_spec(config: Mapping[str, Any], names: Set[str]) -> DraftSpec:
     """
     special = {**config, **(config.get("dflash_config") or {})}
     for key in _UNSUPPORTED:
-        if special.get(key) not in (None, _NEUTRAL.get(key)):
+        if special.get(key) not in (None, False, _NEUTRAL.get(key)):
             raise ValueError(
                 f"DFlash drafters with {key} are not implemented, got {special[key]}; use another"
             )
-    is_dspark = special.get("projector_type") == "dspark" or "DSparkDraftModel" in config.get(
-        "architectures", ()
+    is_dspark = special.get("projector_type") == "dspark" or "DSparkDraftModel" in (
+        config.get("architectures") or ()
     )
     slots = need(special, "block_size")
     fields = decoder_fields(config, names)

@@ -84,7 +84,16 @@ class Kernels:
         self._decoder_pass(ctypes.addressof(model), ctypes.addressof(one))
 
     def context(self, model: Model, one: Pass, features: Tensor, fc: Tensor, norm: Tensor) -> None:
-        """Writes keys and values of the pass's tokens, from features [N, w] that ``fc`` [d, w] mixes."""
+        """Writes keys and values of the pass's tokens, from features [N, w] that ``fc`` [d, w] mixes.
+
+        Raises:
+            ValueError: features of another number of tokens, or of another width.
+        """
+        if features.shape != (one.tokens, fc.shape[1]):
+            raise ValueError(
+                f"the features of {one.tokens} tokens must have {fc.shape[1]} numbers each, got "
+                f"{list(features.shape)}: the drafter was made for another target"
+            )
         addresses = [pointer(tensor) for tensor in (features, fc, norm)]
         self._context(ctypes.addressof(model), ctypes.addressof(one), *addresses, features.shape[1])
 

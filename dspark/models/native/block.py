@@ -1,4 +1,4 @@
-"""Layers that draft a block through the kernels: the same function as the torch layers, in one call a draft.
+"""Layers that draft a block through the kernels: the torch layers' function, in two calls a draft.
 
 A draft's context enters by keys and values alone, and the slots of a block see each other; everything
 else is a decoder pass. The reference is the drafter's own torch forward, compared in the tests.
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from dspark.models.native.binding import Kernels
 
-MAX_HEAD_SIZE = 1024
-"""Of the kernels' buffers."""
-
 
 class NativeBlock:
     """A block backbone's weights, as the kernels read them: no copy is made.
@@ -33,7 +30,7 @@ class NativeBlock:
         kernels: compiled.
         num_heads: of queries.
         num_kv_heads: of keys and values.
-        head_size: at most ``MAX_HEAD_SIZE``.
+        head_size: at most ``family.MAX_HEAD_SIZE``.
         turns: cosine and sine [P, h] of integer positions [P].
     """
 
@@ -47,7 +44,7 @@ class NativeBlock:
         head_size: int,
         turns: Callable[[Tensor], tuple[Tensor, Tensor]],
     ) -> None:
-        self._kernels, self._model = kernels, model
+        self._kernels = kernels
         self._weights = [layer_weights(layer) for layer in model.layers]
         self._tables = {
             name: module.weight.detach()
@@ -152,8 +149,8 @@ class NativeBlock:
         places = [slot * self._max_tokens + place for slot, place in zip(slots, positions, strict=True)]
         if not 0 <= min(positions) <= max(positions) < self._max_tokens or max(places) >= self._places:
             raise ValueError(
-                f"a block's tokens must lie in [0, {self._max_tokens}) of their slots, got positions "
-                f"{min(positions)} to {max(positions)}"
+                f"a block's tokens must lie in [0, {self._max_tokens}) of {self._places // self._max_tokens} "
+                f"slots, got positions {min(positions)} to {max(positions)} of slots up to {max(slots)}"
             )
         return places
 
@@ -162,7 +159,9 @@ class NativeBlock:
     ) -> tuple[Tensor, Pass, Tensor]:
         """Working space, the pass, and its numbers; the first and the last must outlive the call."""
         if ids and not 0 <= min(ids) <= max(ids) < len(self._tables["embedding"]):
-            raise ValueError(f"token ids must lie in [0, {len(self._tables['embedding'])}), got {ids}")
+            raise ValueError(
+                f"token ids must lie in [0, {len(self._tables['embedding'])}), got {min(ids)} to {max(ids)}"
+            )
         count = len(positions)
         arrays = {
             "positions": positions,

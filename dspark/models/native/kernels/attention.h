@@ -1,4 +1,4 @@
-// Causal attention of new tokens over a paged cache; each query sums its keys in cache order.
+// Attention of new tokens over a paged cache, up to a position each; each query sums its keys in cache order.
 #pragma once
 
 #include <algorithm>

@@ -33,7 +33,7 @@ struct Pass {
 };
 
 namespace {
-constexpr int MAX_HEAD_SIZE = 1024;  // family.py refuses larger ones
+constexpr int MAX_HEAD_SIZE = 1024;  // those who call refuse larger ones: family.py
 
 // q, k, v of a token lie side by side in `qkv`; k and v go to the cache, q stays and is turned.
 void place_heads(const Model& m, const Layer& layer, const Pass& p, long token, long first_head = 0) {
