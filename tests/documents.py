@@ -59,7 +59,6 @@ def run_shortened(command: str, substitutes: dict[str, Path] | None = None) -> i
         command = command.replace(f"={word}", f"={folder}")
     program, *arguments = shlex.split(command)
     assert program == "dspark", command
-    shortened = {"audit": SHORT_AUDIT, "roofline": SHORT_ROOFLINE, "train": SHORT_TRAIN}.get(
-        arguments[0], SHORTENED
-    )
+    own = {"audit": SHORT_AUDIT, "roofline": SHORT_ROOFLINE, "train": SHORT_TRAIN, "export": ()}
+    shortened = own.get(arguments[0], SHORTENED)
     return main([*arguments, *shortened])

@@ -26,6 +26,10 @@ COMMANDS = {
         "how right an estimator of acceptance is by position, and temperatures that mend it",
         "dspark calibrate calibrate.estimator=top1 workload.num_requests=32",
     ),
+    "record": (
+        "what would be drafted at every position, and how much of it is right: for replays",
+        "dspark record drafter=ngram record.depth=8",
+    ),
     "profile": (
         "seconds of a step by rows, tokens, context and depth, for policies that need costs",
         "dspark profile engine.num_threads=2",
@@ -41,6 +45,10 @@ COMMANDS = {
     "roofline": (
         "how fast a model could be on a machine, and how many tokens a pass should hold",
         "dspark roofline target=qwen3_8b hardware=h200",
+    ),
+    "export": (
+        "a schedule, temperatures, a profile or a run in the syntax of another program",
+        "dspark export to=vllm export.schedule=FILE export.method=eagle3 export.model=ID",
     ),
 }
 """What each command does, and an example; its code is the module of its name beside this file."""

@@ -32,6 +32,7 @@ RESULTS = (
     *("provenance.json", "steps.jsonl", "outputs.jsonl", "cells.jsonl", "summary.json", "figures"),
     *("observations.jsonl", "calibration.json", "temperatures.json"),  # of `calibrate`
     *("samples.jsonl", "profile.json"),  # of `profile`
+    "trace.parquet",  # of `record`
     *("curves.jsonl", "data.json", "checkpoints", "drafter"),  # of `train`
 )
 _FREE_ON_RESUME = ("resume", "tracker")

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from dspark.config.calibrate import CalibrateConfig
 from dspark.config.profile import ProfileConfig
+from dspark.config.record import RecordConfig
 from dspark.config.typed import construct, did_you_mean
 from dspark.types import SamplingParams
 from dspark.workload.prompts import PromptSpec
@@ -199,7 +200,7 @@ class CompareConfig:
 class Config:
     """All of a command's configuration.
 
-    ``policy`` belongs to ``run``; ``compare``, ``calibrate`` and ``profile`` to the commands of that name.
+    ``policy`` belongs to ``run``; the other sections to the commands of their name.
     """
 
     target: TargetConfig
@@ -216,6 +217,7 @@ class Config:
     compare: CompareConfig | None = None
     calibrate: CalibrateConfig | None = None
     profile: ProfileConfig | None = None
+    record: RecordConfig | None = None
     plain: Mapping[str, Any] = field(repr=False)  # the same as plain values, for provenance
 
 

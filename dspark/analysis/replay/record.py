@@ -10,6 +10,7 @@ import numpy as np
 from dspark.metrics.definitions import Totals
 
 if TYPE_CHECKING:
+    from dspark.analysis.replay.demand import Demand
     from dspark.analysis.replay.trace import AcceptanceTrace
 
 ROW_FIELDS = (
@@ -17,16 +18,22 @@ ROW_FIELDS = (
     *("emitted", "context"),
 )
 STEP_FIELDS = (
-    *("decode_rows", "pass_tokens", "context_tokens", "depth", "emitted", "prefill_rows"),
-    "prefill_tokens",
+    *("decode_rows", "pass_tokens", "context_tokens", "depth", "emitted", "drafted", "verified", "accepted"),
+    *("prefill_rows", "prefill_tokens"),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """S steps with M row-steps; seconds are a cost model's, and belong under ``modelled_*`` names."""
+    """S steps with M row-steps; seconds are a cost model's, and belong under ``modelled_*`` names.
+
+    Where row-steps were not kept, ``rows`` is empty and :meth:`totals` cannot be had.
+    """
 
     trace: AcceptanceTrace
+    demand: Demand
+    first_token_s: np.ndarray  # float64 [Q], when each request's first token came, from the start
+    last_token_s: np.ndarray  # float64 [Q]
     batch_size: int
     steps: dict[str, np.ndarray]  # STEP_FIELDS, int64 [S] each
     rows: dict[str, np.ndarray]  # ROW_FIELDS, int64 [M] each; slots ascend within a step
@@ -46,7 +53,7 @@ class Replay:
 
     def tokens_per_s(self) -> float:
         """Output tokens / seconds of all steps, prefill included."""
-        return float(self.trace.output_tokens.sum() / self.step_s.sum())
+        return float(self.trace.output_tokens[self.demand.requests].sum() / self.step_s.sum())
 
     def decode_tokens_per_s(self) -> float | None:
         """Tokens emitted / seconds, over the steps without prefill; None if there is none."""
@@ -56,6 +63,7 @@ class Replay:
 
     def totals(self) -> Totals:
         """The same sums as of a live run's steps."""
+        assert self.num_row_steps == int(self.steps["decode_rows"].sum()), "the row-steps were not kept"
         steps, rows, plain = self.steps, self.rows, self.steps["prefill_rows"] == 0
         with_draft = rows["drafted"] > 0
         split = {"draft": self.draft_s, "target": self.target_s, "rest": self.overhead_s}

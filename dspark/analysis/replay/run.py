@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from dspark.analysis.replay.demand import Demand
 from dspark.analysis.replay.hindsight import Hindsight
 from dspark.analysis.replay.record import ROW_FIELDS, STEP_FIELDS, Replay
 from dspark.analysis.replay.slots import Slots
@@ -62,9 +63,12 @@ class Replayer:
         batch_size: the largest batch.
         cost: seconds of a step; also what a policy that asks for costs is given.
         prefill_chunk: prompt tokens that a pass may carry over all rows.
+        demand: which requests come, and when; None: all of the trace, at the start.
+        cache_tokens: tokens that all rows can hold together; None: enough.
+        keep_rows: False where there are too many row-steps to keep; only sums of them are kept then.
 
     Raises:
-        ValueError: see :func:`check_replay`; a batch size or chunk below 1.
+        ValueError: see :func:`check_replay`; a batch size or chunk below 1, a cache that is too small.
     """
 
     def __init__(
@@ -75,6 +79,9 @@ class Replayer:
         batch_size: int,
         cost: CostModel,
         prefill_chunk: int = 512,
+        demand: Demand | None = None,
+        cache_tokens: int | None = None,
+        keep_rows: bool = True,
     ) -> None:
         self._hindsight: Hindsight | None = None
         if isinstance(policy, Hindsight):
@@ -84,7 +91,19 @@ class Replayer:
             if value < 1:
                 raise ValueError(f"{name} must be >= 1, got {value}")
         self.trace, self.policy, self.cost, self.batch_size = trace, policy, cost, batch_size
-        self._slots = Slots(trace, num_slots=batch_size, prefill_chunk=prefill_chunk)
+        self.demand = demand or Demand.all_at_once(trace)
+        self._slots = Slots(
+            trace,
+            self.demand,
+            num_slots=batch_size,
+            prefill_chunk=prefill_chunk,
+            cache_tokens=cache_tokens,
+        )
+        self._is_timed = demand is not None  # the clock decides who is there
+        self._keep_rows = keep_rows
+        self._now_s = 0.0
+        self._first_s = np.full(self.demand.num_requests, np.nan)
+        self._last_s = np.full(self.demand.num_requests, np.nan)
         self._starts = trace.starts
         kind = type(policy)
         self._may_stop = trace.autoregressive and kind.proceed is not Policy.proceed
@@ -98,6 +117,8 @@ class Replayer:
     def run(self) -> Replay:
         """To the end of all requests."""
         while self._slots.has_work:
+            if self._slots.is_idle:
+                self._now_s = max(self._now_s, self._slots.next_arrival_s)
             self._step(len(self._steps))
         steps = np.array(self._steps, dtype=np.int64).reshape(-1, len(STEP_FIELDS)).T
         rows = np.concatenate(self._rows, axis=1) if self._rows else np.zeros((len(ROW_FIELDS), 0), np.int64)
@@ -111,6 +132,9 @@ class Replayer:
         }
         return Replay(
             trace=self.trace,
+            demand=self.demand,
+            first_token_s=self._first_s,
+            last_token_s=self._last_s,
             batch_size=self.batch_size,
             steps=named,
             rows=dict(zip(ROW_FIELDS, rows, strict=True)),
@@ -119,7 +143,7 @@ class Replayer:
 
     def _step(self, step: int) -> None:
         slots, trace = self._slots, self.trace
-        slots.admit()
+        slots.admit(self._now_s)
         decode = slots.decoding()
         prefill = slots.prefill()
         request, emitted = slots.request[decode], slots.emitted[decode]
@@ -148,14 +172,19 @@ class Replayer:
             int((context - 1).sum()) + prefill.context_tokens,
             depth,
         )
-        if self._learns and len(decode):
-            self._observe(ctx, draft, verified, accepted, sizes)
-        self._steps.append((*sizes, int(new.sum()), prefill.num_rows, prefill.num_tokens))
-        if len(decode):
+        learns = self._learns and len(decode) > 0
+        step_s = self._seconds(sizes) if learns or self._is_timed else 0.0
+        if learns:
+            self._observe(ctx, draft, verified, accepted, step_s)
+        self._now_s += step_s
+        sums = (int(new.sum()), int(drafted.sum()), int(verified.sum()), int(accepted.sum()))
+        self._steps.append((*sizes, *sums, prefill.num_rows, prefill.num_tokens))
+        if len(decode) and self._keep_rows:
             number = np.full(len(decode), step)
             columns = (number, decode, request, planned, allowed, drafted, verified, accepted, new, context)
             self._rows.append(np.stack(columns))
-        slots.commit(decode, new, prefill.finishing)
+        self._first_s[slots.place[list(prefill.finishing)]] = self._now_s
+        self._last_s[slots.commit(decode, new, prefill.finishing)] = self._now_s
 
     def _context(
         self, step: int, decode: np.ndarray, context: np.ndarray, remaining: np.ndarray
@@ -217,18 +246,20 @@ class Replayer:
         draft: Draft | None,
         verified: np.ndarray,
         accepted: np.ndarray,
-        sizes: tuple[int, int, int, int],
+        step_s: float,
     ) -> None:
-        time = self._time(*(np.array(size) for size in sizes))
         counts = torch.from_numpy(accepted)
         verdict = Verdict(
             verify_lengths=torch.from_numpy(verified),
             accepted=counts,
             next_token=torch.full_like(counts, NO_TOKEN),
-            step_time_s=float(time.total_s),
+            step_time_s=step_s,
             draft=draft,
         )
         self._state = self.policy.observe(ctx, verdict, self._state)
+
+    def _seconds(self, sizes: tuple[int, int, int, int]) -> float:
+        return float(self._time(*(np.array(size) for size in sizes)).total_s)
 
     def _time(
         self, decode_rows: np.ndarray, tokens: np.ndarray, context: np.ndarray, depth: np.ndarray
