@@ -46,6 +46,10 @@ COMMANDS = {
         "how fast a model could be on a machine, and how many tokens a pass should hold",
         "dspark roofline target=qwen3_8b hardware=h200",
     ),
+    "tune": (
+        "the depth of every batch size, from a trace and a machine's costs",
+        "dspark tune trace=outputs/trace/trace.parquet cost=published",
+    ),
     "export": (
         "a schedule, temperatures, a profile or a run in the syntax of another program",
         "dspark export to=vllm export.schedule=FILE export.method=eagle3 export.model=ID",
