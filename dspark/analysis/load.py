@@ -16,7 +16,7 @@ from dspark.analysis.replay.run import Replayer
 
 if TYPE_CHECKING:
     from dspark.analysis.replay.demand import Demand
-    from dspark.analysis.replay.hindsight import Hindsight
+    from dspark.analysis.replay.hindsight import Oracle
     from dspark.analysis.replay.record import Replay
     from dspark.analysis.replay.trace import AcceptanceTrace
     from dspark.cost.base import CostModel
@@ -70,7 +70,7 @@ class LoadPoint:
 
 def simulate(
     trace: AcceptanceTrace,
-    policy: Policy | Hindsight,
+    policy: Policy | Oracle,
     demand: Demand,
     *,
     cost: CostModel,

@@ -7,13 +7,14 @@ trace: which tokens were drafted, and how far the target is from the drafter (``
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from dspark.analysis.replay.demand import Demand
-from dspark.analysis.replay.hindsight import Hindsight
+from dspark.analysis.replay.hindsight import Oracle
 from dspark.analysis.replay.record import ROW_FIELDS, STEP_FIELDS, Replay
 from dspark.analysis.replay.slots import Slots
 from dspark.policies.base import Policy
@@ -59,7 +60,7 @@ class Replayer:
 
     Args:
         trace: of all requests, which wait from the start.
-        policy: the same object as in a live run, or hindsight.
+        policy: the same object as in a live run, or an oracle.
         batch_size: the largest batch.
         cost: seconds of a step; also what a policy that asks for costs is given.
         prefill_chunk: prompt tokens that a pass may carry over all rows.
@@ -74,7 +75,7 @@ class Replayer:
     def __init__(
         self,
         trace: AcceptanceTrace,
-        policy: Policy | Hindsight,
+        policy: Policy | Oracle,
         *,
         batch_size: int,
         cost: CostModel,
@@ -83,9 +84,9 @@ class Replayer:
         cache_tokens: int | None = None,
         keep_rows: bool = True,
     ) -> None:
-        self._hindsight: Hindsight | None = None
-        if isinstance(policy, Hindsight):
-            self._hindsight, policy = policy, Fixed(depth=0)  # which nobody asks
+        self._oracle: Oracle | None = None
+        if isinstance(policy, Oracle):
+            self._oracle, policy = policy, Fixed(depth=0)  # which nobody asks
         check_replay(trace, policy, cost)
         for name, value in (("batch_size", batch_size), ("prefill_chunk", prefill_chunk)):
             if value < 1:
@@ -153,8 +154,11 @@ class Replayer:
         ctx = self._context(step, decode, context, remaining)
         usable = np.maximum(remaining - 1, 0)
         draft = None
-        if self._hindsight is not None:
-            drafted, verified = self._hindsight.depths(trace, at, usable)
+        cached = int((context - 1).sum()) + prefill.context_tokens
+        if self._oracle is not None:
+            left = trace.output_tokens[request] - emitted - 1  # an oracle knows where the text ends
+            seconds = partial(self._all_seconds, len(decode), len(decode) + prefill.num_tokens, cached)
+            drafted, verified = self._oracle.depths(trace, at, np.minimum(usable, left), seconds)
             planned = allowed = drafted
         else:
             planned = self._plan(ctx)
@@ -169,7 +173,7 @@ class Replayer:
         sizes = (
             len(decode),
             len(decode) + int(verified.sum()) + prefill.num_tokens,
-            int((context - 1).sum()) + prefill.context_tokens,
+            cached,
             depth,
         )
         learns = self._learns and len(decode) > 0
@@ -258,6 +262,13 @@ class Replayer:
         )
         self._state = self.policy.observe(ctx, verdict, self._state)
 
+    def _all_seconds(
+        self, rows: int, plain: int, context: int, verified: np.ndarray, depth: np.ndarray
+    ) -> np.ndarray:
+        """Seconds of steps that differ in verified drafts and depth, which broadcast."""
+        time = self._time(np.array(rows), plain + verified, np.array(context), depth)
+        return time.total_s.double().numpy()
+
     def _seconds(self, sizes: tuple[int, int, int, int]) -> float:
         return float(self._time(*(np.array(size) for size in sizes)).total_s)
 
@@ -273,7 +284,7 @@ _SIZES = ("decode_rows", "tokens", "context_tokens", "draft_tokens")
 
 def replay(
     trace: AcceptanceTrace,
-    policy: Policy | Hindsight,
+    policy: Policy | Oracle,
     *,
     batch_size: int,
     cost: CostModel,
