@@ -59,6 +59,6 @@ def run_shortened(command: str, substitutes: dict[str, Path] | None = None) -> i
         command = command.replace(f"={word}", f"={folder}")
     program, *arguments = shlex.split(command)
     assert program == "dspark", command
-    own = {"audit": SHORT_AUDIT, "roofline": SHORT_ROOFLINE, "train": SHORT_TRAIN, "export": ()}
+    own = {"audit": SHORT_AUDIT, "roofline": SHORT_ROOFLINE, "train": SHORT_TRAIN, "export": (), "tune": ()}
     shortened = own.get(arguments[0], SHORTENED)
     return main([*arguments, *shortened])

@@ -28,7 +28,7 @@ COMMANDS = {
     ),
     "record": (
         "what would be drafted at every position, and how much of it is right: for replays",
-        "dspark record drafter=ngram record.depth=8",
+        "dspark record drafter=ngram record.depth=7",
     ),
     "profile": (
         "seconds of a step by rows, tokens, context and depth, for policies that need costs",

@@ -104,7 +104,7 @@ def _replayed(
 
     max_depth = trace.depth if config.tune.max_depth is None else config.tune.max_depth
     policies: dict[str, Policy] = {f"fixed {depth}": Fixed(depth=depth) for depth in range(max_depth + 1)}
-    policies |= {TUNED: BatchTable(ranges=schedule.depths), **others}
+    policies |= {TUNED: BatchTable(ranges=[list(entry) for entry in schedule.depths]), **others}
     cells = [(name, size) for size in config.tune.batch_sizes for name in policies]
     rows = []
     for name, size in track(cells, description="replay", console=stderr(), transient=True):

@@ -237,7 +237,7 @@ def test_another_calibration_in_the_folder_moves_the_first_aside(
         (["workload.num_requests=1"], "it needs two or more, got 1"),
         (["policy=fixed"], "`calibrate` verifies every draft in full and takes no policy"),
         (["policy.depth=2"], "`calibrate` verifies every draft in full and takes no policy"),
-        (["verification=synthetic", "verification.rates=[0.5]"], "1 rates, but drafts reach depth 7"),
+        (["verification=synthetic", "verification.rates=[0.5]"], "1 rates, but drafts reach depth 8"),
         (["sampling.temperature=-1"], "temperature must be >= 0"),
         (["resume=true"], "nothing to resume in"),
     ],

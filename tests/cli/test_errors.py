@@ -12,6 +12,7 @@ import pytest
 
 from dspark.cli import session
 from dspark.models.synthetic import make_synthetic_target
+from tests.policies.timed import bar_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -205,4 +206,4 @@ def test_the_process_ends_with_code_2_within_five_seconds(tmp_path: Path, argume
     assert done.returncode == 2
     assert done.stderr.startswith("dspark: error: ")
     assert done.stderr.count("\n") == 1
-    assert seconds < 5
+    assert seconds < bar_s(5)

@@ -44,6 +44,8 @@ def test_help_of_a_command_lists_groups_options_and_settings(
         choices, settings = ("smollm2", "qwen3_8b", "h200"), ("context=1024", "target.source=DIR")
     if command == "export":  # which runs nothing either
         choices, settings = ("vllm", "sglang", "spec_bench"), ("export.schedule=FILE", "export.out=FILE")
+    if command == "tune":
+        choices, settings = ("profile", "published", "roofline"), ("trace=FILE", "tune.confidence=0.95")
     if command == "train":
         settings = ("answers.max_new_tokens", "resume=true", "draft.kind=dspark|dflash|eagle3")
     for shown in (*choices, f"dspark {command} ", *settings):

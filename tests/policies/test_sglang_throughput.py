@@ -12,7 +12,7 @@ from dspark.cost.published import published_cost
 from dspark.policies.sglang_throughput import SglangThroughput
 from dspark.types import LosslessClass, Verdict
 from tests.policies.listed_cost import ListedCost
-from tests.policies.timed import fastest_s
+from tests.policies.timed import bar_s, fastest_s
 
 FREE = ConstantCost(target_s=1.0, draft_s_per_token=0.0)
 DEAR = ConstantCost(target_s=1.0, draft_s_per_token=5.0)
@@ -134,4 +134,4 @@ def test_a_decision_for_256_rows_takes_less_than_a_millisecond(step_context):
     policy = SglangThroughput(depths=list(range(9)), window=1, interval=1)
     ctx = dataclasses.replace(step_context(256), cost=published_cost("illusion-llama3.1-8b-h100-ngram"))
     state = policy.observe(ctx, verdict_of([4] * 256, [2] * 256), policy.init(256))
-    assert fastest_s(lambda: policy.plan(ctx, state)) <= 1e-3
+    assert fastest_s(lambda: policy.plan(ctx, state)) <= bar_s(1e-3)

@@ -98,7 +98,7 @@ def _read(folder: DrafterFolder, shapes: dict[str, tuple[int, ...]]) -> dict[str
                 f"drafter tensor {name} must have the shape {list(shape)} by its config.json, got "
                 f"{list(tensor.shape)}; its weights do not go with it"
             )
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor.float()).all()):
             raise ValueError(
                 f"drafter tensor {name} must be finite, got NaN or infinity, as in a table that was never "
                 "filled in; save the drafter again"
