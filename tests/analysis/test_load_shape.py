@@ -77,4 +77,4 @@ def test_verified_length_falls_with_load_and_throughput_is_never_below_a_fixed_d
     assert dynamic[0].modelled_user_tokens_per_s > 0.98 * curves["fixed 5"][0].modelled_user_tokens_per_s
     assert dynamic[0].modelled_user_tokens_per_s > 1.5 * curves["fixed 1"][0].modelled_user_tokens_per_s
     assert dynamic[-1].modelled_tokens_per_s > 1.02 * curves["fixed 1"][-1].modelled_tokens_per_s
-    assert dynamic[-1].modelled_tokens_per_s > 1.1 * curves["fixed 5"][-1].modelled_tokens_per_s
+    assert dynamic[-1].modelled_tokens_per_s > 1.05 * curves["fixed 5"][-1].modelled_tokens_per_s
