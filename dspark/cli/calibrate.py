@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from dspark.analysis.calibration import Calibration
     from dspark.cli.session import Session
     from dspark.config.calibrate import CalibrateConfig
-    from dspark.engine.engine import Engine
     from dspark.policies.check import SignalSource
     from dspark.policies.estimators import Estimator
-    from dspark.types import StepRecord
 
 SCHEMA = 1
 """The version of ``calibration.json``; that of ``temperatures.json`` is its readers'."""
@@ -57,10 +55,11 @@ def _job(invocation: Invocation) -> int:
             "set workload.num_requests=16"
         )
     recorder = Recorder(depth=settings.depth, signals=drafter.signals)
+    from dspark.cli.observing import record_observations
     from dspark.cli.session import open_session
 
     with open_session(invocation, replace(prepared, policies={label: recorder})) as session:
-        row = _record(session, label)
+        row = record_observations(session, label, lambda last: last.verdict)
         _report(session, settings, estimator, row)
     return 0
 
@@ -81,25 +80,6 @@ def _check_signals(name: str, estimator: Estimator, drafter: SignalSource) -> No
             f"estimator {name} needs the signal {missing}, which the drafter does not give; it gives {given}:"
             " choose another calibrate.estimator"
         )
-
-
-def _record(session: Session, label: str) -> dict[str, Any]:
-    """The summary row, after running what is left, with every step's signals on disk."""
-    from dspark.cli.run import run_requests
-    from dspark.metrics.observations import FILE_NAME, observation_to_json
-    from dspark.metrics.trace import JsonlWriter, drop_torn_line
-
-    run_dir = session.run_dir
-    path = run_dir.path / FILE_NAME
-    drop_torn_line(path)
-    with JsonlWriter(path) as writer:
-
-        def write(engine: Engine, step: StepRecord) -> None:
-            if step.rows:
-                last, names = engine.policy_state, [row.request_id for row in step.rows]
-                writer.write(observation_to_json(names, last.ctx, last.verdict, attempt=run_dir.attempt))
-
-        return run_requests(session, label, on_step=write)
 
 
 def _report(session: Session, settings: CalibrateConfig, estimator: Estimator, row: dict[str, Any]) -> None:

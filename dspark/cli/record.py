@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from dspark.analysis.replay.trace import AcceptanceTrace
     from dspark.cli.session import Session
-    from dspark.engine.engine import Engine
-    from dspark.types import Signal, StepRecord
+    from dspark.policies.recorder import LastStep
+    from dspark.types import Signal, Verdict
 
 FILE = "trace.parquet"
 
@@ -49,35 +49,19 @@ def _job(invocation: Invocation) -> int:
     rule = Recording(prepared.verification, told.append)
     recorder = Recorder(depth=settings.depth, signals=drafter.signals)
     prepared = replace(prepared, policies={label: recorder}, verification=rule)
+    from dspark.cli.observing import record_observations
     from dspark.cli.session import open_session
 
+    def with_true_counts(last: LastStep) -> Verdict:
+        accepted = told[-1][: last.ctx.num_rows].cpu()
+        told.clear()
+        return replace(last.verdict, accepted=accepted)
+
     with open_session(invocation, prepared) as session:
-        row = _record(session, label, told)
+        row = record_observations(session, label, with_true_counts)
         row["verification"] = rule.inner.name
         _write(session, row, depth=settings.depth, signals=drafter.signals)
     return 0
-
-
-def _record(session: Session, label: str, told: list[Tensor]) -> dict[str, Any]:
-    """The summary row, after recording what is left, with every position on disk."""
-    from dspark.cli.run import run_requests
-    from dspark.metrics.observations import FILE_NAME, observation_to_json
-    from dspark.metrics.trace import JsonlWriter, drop_torn_line
-
-    run_dir = session.run_dir
-    path = run_dir.path / FILE_NAME
-    drop_torn_line(path)
-    with JsonlWriter(path) as writer:
-
-        def write(engine: Engine, step: StepRecord) -> None:
-            accepted = told[-1]
-            told.clear()
-            if step.rows:
-                last, names = engine.policy_state, [row.request_id for row in step.rows]
-                verdict = replace(last.verdict, accepted=accepted[: len(names)].cpu())
-                writer.write(observation_to_json(names, last.ctx, verdict, attempt=run_dir.attempt))
-
-        return run_requests(session, label, on_step=write)
 
 
 def _write(session: Session, row: dict[str, Any], *, depth: int, signals: frozenset[Signal]) -> None:

@@ -47,7 +47,7 @@ def for_drafting(model: BlockBackbone, kernels: Kernels | None = None) -> BlockB
     def made(linear: nn.Linear) -> RowLinear | NativeLinear:
         return RowLinear(linear, DEFAULT_THRESHOLDS) if kernels is None else NativeLinear(linear, kernels)
 
-    if native_block(model, kernels) is None:  # which runs the layers as they are
+    if not runs_natively(model, kernels):  # the kernels take the layers as they are
         for layer in ours.block_layers():
             _stack_attention(layer.self_attn, made)
             _stack_mlp(layer.mlp, made)
@@ -64,14 +64,20 @@ def with_shared_weights(model: _Model) -> _Model:
     return copy.deepcopy(model, shared).eval()
 
 
+def runs_natively(model: BlockBackbone, kernels: Kernels | None) -> bool:
+    """True where :func:`native_block` gives one."""
+    weight, spec = model.fc.weight, model.spec
+    fits = weight.device.type == "cpu" and weight.dtype == torch.float32 and spec.head_dim <= MAX_HEAD_SIZE
+    return kernels is not None and fits and spec.sees_all
+
+
 def native_block(model: BlockBackbone, kernels: Kernels | None) -> NativeBlock | None:
     """The backbone through the target's kernels; None where torch's layers must do: another device or
     dtype, or slots that do not all see the same.
     """
-    weight, spec = model.fc.weight, model.spec
-    fits = weight.device.type == "cpu" and weight.dtype == torch.float32 and spec.head_dim <= MAX_HEAD_SIZE
-    if kernels is None or not fits or not spec.sees_all:
+    if kernels is None or not runs_natively(model, kernels):
         return None
+    spec = model.spec
     return NativeBlock(
         model,
         kernels,

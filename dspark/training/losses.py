@@ -63,7 +63,8 @@ def measure(guesses: Guesses) -> Measured:
     """The terms of every row, float32 [R] each, with gradients to everything but the target's law."""
     size = max(1, CHUNK_VALUES // guesses.head.shape[0])
     starts = range(0, guesses.hidden.shape[0], size)
-    parts = [_compare(*_of_rows(guesses, slice(start, start + size))) for start in starts]
+    weight = guesses.head if guesses.markov is None else torch.cat([guesses.head, guesses.markov], 1)
+    parts = [_compare(*_of_rows(guesses, weight, slice(start, start + size))) for start in starts]
     ce, soft, tv, match = (torch.cat(each) for each in zip(*parts, strict=True))
     confidence = confidence_terms(guesses.confidence, tv)
     return Measured(ce=ce, soft_ce=soft, tv=tv, confidence=confidence, is_match=match)
@@ -76,8 +77,7 @@ def confidence_terms(confidence: Tensor | None, tv: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(confidence.float(), 1 - tv.detach(), reduction="none")
 
 
-def _of_rows(guesses: Guesses, rows: slice) -> tuple[Tensor, ...]:
-    weight = guesses.head if guesses.markov is None else torch.cat([guesses.head, guesses.markov], 1)
+def _of_rows(guesses: Guesses, weight: Tensor, rows: slice) -> tuple[Tensor, ...]:
     return (
         guesses.hidden[rows],
         weight,

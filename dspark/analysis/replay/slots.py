@@ -76,11 +76,6 @@ class Slots:
         return self._next < self._demand.num_requests or len(self._free) < len(self.request)
 
     @property
-    def has_prefill(self) -> bool:
-        """True while a prompt is not read whole."""
-        return bool(self._in_prefill)
-
-    @property
     def next_arrival_s(self) -> float:
         """When the next request comes that is not admitted yet; infinite if none is left."""
         if self._next == self._demand.num_requests:
