@@ -149,8 +149,6 @@ def _build(
 
 
 def _drafter(config: TrainCommand, spec: DraftSpec, target: HFTarget, split: Split) -> DraftModule:
-    if config.draft.start_from is not None:
-        return continued_drafter(spec, config.draft, config.draft.start_from.expanduser(), target)
     vocabulary = None
     if spec.has_reduced_vocab:
         vocabulary = draft_vocabulary(
@@ -159,6 +157,9 @@ def _drafter(config: TrainCommand, spec: DraftSpec, target: HFTarget, split: Spl
             vocab_size=target.vocab_size,
             always=target.eos_token_ids,
         )
+    if config.draft.start_from is not None:
+        folder = config.draft.start_from.expanduser()
+        return continued_drafter(spec, config.draft, folder, target, vocabulary)
     return new_drafter(spec, config.draft, target, vocabulary, config.train.seed)
 
 

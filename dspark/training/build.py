@@ -13,6 +13,7 @@ from dspark.drafters.eagle3_model import Eagle3Model
 from dspark.drafters.formats import load_drafter_folder
 from dspark.drafters.spec import ROPE_TYPES, DraftSpec
 from dspark.models.base import EMBEDDING
+from dspark.training.new_vocabulary import with_vocabulary
 from dspark.training.schedule import generator_of
 from dspark.training.vocabulary import offsets_of
 
@@ -150,14 +151,24 @@ def new_drafter(
 
 
 def continued_drafter(
-    spec: DraftSpec, settings: DraftSettings, folder: Path, target: HFTarget
+    spec: DraftSpec, settings: DraftSettings, folder: Path, target: HFTarget, vocabulary: Tensor | None
 ) -> DraftModule:
-    """A trained drafter that is to be trained further, in float32, with the vocabulary that it has.
+    """A trained drafter that is to be trained further, in float32.
+
+    Args:
+        spec: what it has to be.
+        settings: that asked for it.
+        folder: where it lies.
+        target: whose tables it uses.
+        vocabulary: int [W], taken where the drafter's has another size; one of this size stays as it is.
 
     Raises:
         ValueError: there is no drafter in the folder, or one that is not what the settings ask for.
     """
     module = load_drafter_folder(folder, target)
+    head = target.model.get_output_embeddings().weight
+    if vocabulary is not None and len(vocabulary) != module.spec.draft_vocab_size:
+        module = with_vocabulary(module, vocabulary, head)
     for item in fields(DraftSpec):
         ours, theirs = getattr(spec, item.name), getattr(module.spec, item.name)
         if item.name != "target_name" and theirs not in (None, ours):  # None: the layout does not say
@@ -166,7 +177,6 @@ def continued_drafter(
                 f"settings ask for {ours}: change the settings of draft, or leave start_from out"
             )
     ids = module.target_ids(torch.arange(spec.draft_vocab_size, device=target.device))
-    head = target.model.get_output_embeddings().weight
     has_own_head = not torch.equal(module.lm_head.weight.bfloat16(), head[ids].bfloat16())
     if has_own_head and not (settings.train_head and spec.has_reduced_vocab):
         raise ValueError(

@@ -142,6 +142,10 @@ def test_a_trained_drafter_is_trained_further(dspark: Callable[..., Result], tmp
     assert went_on["loss"] == pytest.approx(best["loss"], abs=2e-3)
     assert went_on["loss"] != pytest.approx(stopped[0]["loss"], abs=4e-3)
     (tmp_path / "out").rename(tmp_path / "second")
+    assert dspark("train", *QUICK, models, start, "stage=train", "draft.vocab_size=120").code == 0
+    (row,) = read_json(tmp_path / "out" / "summary.json")["rows"]
+    assert (row["draft_vocab_size"], row["vocabulary_covers"]) == (120, 1.0)  # and so more than the first one
+    (tmp_path / "out").rename(tmp_path / "third")
     missing = dspark("train", *QUICK, models, "draft.start_from=nowhere")
     assert (missing.code, "draft.start_from 'nowhere' is no folder" in missing.err) == (2, True)
     refused = dspark("train", *QUICK, models, start, "stage=train", "draft.markov_rank=8")
