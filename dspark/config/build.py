@@ -22,6 +22,7 @@ from dspark.config.schema import (
     TrainedDrafterConfig,
 )
 from dspark.config.typed import construct, parameters_of
+from dspark.drafters.shipped import local_source
 from dspark.models.sources import default_cache_dir, resolve_source
 from dspark.workload.arrivals import Arrivals, ClosedLoop, Poisson
 
@@ -163,7 +164,8 @@ def draft_folder(config: DraftModelConfig | TrainedDrafterConfig, target: Target
     """
     if config.source is None:
         return target_folder(target)
-    return named("drafter.source", resolve_source, config.source, cache_dir=target.cache_dir)
+    source = local_source(config.source)
+    return named("drafter.source", resolve_source, source, cache_dir=target.cache_dir)
 
 
 def load_target(config: Config, folder: Path) -> HFTarget:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from dspark.config import build, trained
 from dspark.config.build import named
 from dspark.config.schema import Component, DraftModelConfig
+from dspark.drafters.shipped import local_source
 from dspark.engine.checks import check_block, check_signals
 from dspark.models.sources import check_source
 from dspark.policies.check import check_policy
@@ -99,7 +100,7 @@ def _folders(config: Config) -> tuple[Path, Path | None]:
     if isinstance(drafter, Component):
         return build.target_folder(target), None
     if drafter.source is not None:
-        named("drafter.source", check_source, drafter.source)
+        named("drafter.source", check_source, local_source(drafter.source))
     return build.target_folder(target), build.draft_folder(drafter, target)
 
 
@@ -114,7 +115,7 @@ def signal_source(config: Config) -> SignalSource | None:
         return cast("SignalSource", DraftModelDrafter)
     if isinstance(config.drafter, Component):
         return build.build_drafter(config.drafter, vocab_size=1)
-    named("drafter.source", check_source, config.drafter.source)
+    named("drafter.source", check_source, local_source(config.drafter.source))
     return trained.described(config.drafter, build.draft_folder(config.drafter, config.target))
 
 

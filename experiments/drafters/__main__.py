@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-DEFAULT = ("ngram=ngram", "dspark=block:experiments/drafters/start")
+DEFAULT = ("ngram=ngram", "dspark=block")
 KEPT = (
     "acceptance_length",
     "acceptance_rate",
