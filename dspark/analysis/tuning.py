@@ -138,8 +138,10 @@ def tune(trace: AcceptanceTrace, cost: CostModel, settings: TuneSettings) -> tup
     depth as long as that is one of them, so that a schedule does not flap.
 
     Raises:
-        ValueError: drafts deeper than the trace holds, or a trace whose requests have one token each.
+        ValueError: drafts deeper than the trace holds, a trace whose requests have one token each, or
+            one of a live run.
     """
+    trace.check_whole("tuning")
     max_depth = trace.depth if settings.max_depth is None else settings.max_depth
     if not 0 < max_depth <= trace.depth:
         raise ValueError(f"max_depth must be in [1, {trace.depth}], the trace's, got {max_depth}")

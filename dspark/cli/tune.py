@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dspark.cli.launch import Invocation, launch
+from dspark.cli.trace_policies import trace_policies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,7 +42,7 @@ def _job(invocation: Invocation) -> int:
     trace = read_trace(config.trace.expanduser())
     cost = build_cost(config.cost)
     assert cost is not None, "checked by the configuration"
-    others = _policies(config, invocation, trace, cost)
+    others = trace_policies(config.policies, invocation, trace, cost)
     sizes = named("tune", tune, trace, cost, config.tune)
     schedule = schedule_of(sizes, config.tune, **_origin(invocation, config, trace))
     rows = _replayed(trace, cost, config, schedule, others)
@@ -61,30 +62,6 @@ def _origin(invocation: Invocation, config: TuneCommand, trace: AcceptanceTrace)
         "cost": str(settings.get("name") or settings.get("path") or config.cost.target),
         "command": command_line(invocation),
     }
-
-
-def _policies(
-    config: TuneCommand, invocation: Invocation, trace: AcceptanceTrace, cost: CostModel
-) -> dict[str, Policy]:
-    """The policies to compare with, by label.
-
-    Raises:
-        ValueError: an entry is wrong, or needs what the trace does not hold.
-    """
-    from dspark.analysis.replay.run import check_replay
-    from dspark.config.build import build_policy
-    from dspark.config.compose import compose_policy, parse_entry
-    from dspark.config.schema import component
-
-    found = {}
-    for text in config.policies:
-        label, node = compose_policy(parse_entry(text), invocation.search_path)
-        found[label] = build_policy(component(node, f"policy {label!r}"))
-        try:
-            check_replay(trace, found[label], cost)
-        except ValueError as error:
-            raise ValueError(f"policies: {error}") from error
-    return found
 
 
 def _replayed(

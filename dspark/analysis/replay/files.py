@@ -42,6 +42,7 @@ def write_trace(trace: AcceptanceTrace, path: Path) -> Path:
         "request_ids": list(trace.request_ids),
         **{name: getattr(trace, name).tolist() for name in _OF_REQUESTS},
         "origin": dict(trace.origin),
+        "visited_only": trace.visited_only,
     }
     table = pa.table(columns)
     table = table.replace_schema_metadata({_KEY: json.dumps(about).encode()})
@@ -84,6 +85,7 @@ def read_trace(path: Path) -> AcceptanceTrace:
         signals=signals,
         autoregressive=about["autoregressive"],
         origin=about["origin"],
+        visited_only=about.get("visited_only", False),
     )
 
 

@@ -37,8 +37,11 @@ def check_replay(trace: AcceptanceTrace, policy: Policy, cost: CostModel | None)
     """Nothing, if the policy can be run on the trace.
 
     Raises:
-        ValueError: a signal that the trace lacks, drafts deeper than it holds, or no cost model.
+        ValueError: a signal that the trace lacks, drafts deeper than it holds, positions that a live run
+            did not visit, or no cost model.
     """
+    if policy not in (Fixed(depth=0), Fixed(depth=trace.depth)):
+        trace.check_whole(type(policy).__name__)
     missing = ", ".join(sorted(policy.needs - set(trace.signals)))
     if missing and policy.max_depth > 0:
         given = ", ".join(sorted(trace.signals)) or "none"
@@ -86,6 +89,7 @@ class Replayer:
     ) -> None:
         self._oracle: Oracle | None = None
         if isinstance(policy, Oracle):
+            trace.check_whole(type(policy).__name__)
             self._oracle, policy = policy, Fixed(depth=0)  # which nobody asks
         check_replay(trace, policy, cost)
         for name, value in (("batch_size", batch_size), ("prefill_chunk", prefill_chunk)):

@@ -40,6 +40,7 @@ class AcceptanceTrace:
     signals: Mapping[Signal, np.ndarray] = field(default_factory=dict)  # float64 [N, K], NaN past drafted
     autoregressive: bool = True  # the drafter asks after every token whether to go on
     origin: Mapping[str, Any] = field(default_factory=dict)  # target, drafter, verification, workload
+    visited_only: bool = False  # known are the positions where rounds of depth K begin, and no others
 
     def __post_init__(self) -> None:
         num_requests, num_positions = len(self.request_ids), int((self.output_tokens - 1).sum())
@@ -89,6 +90,19 @@ class AcceptanceTrace:
         """Int64 [R]: where each request's positions begin among the N; position e is at start + e - 1."""
         return np.concatenate([[0], np.cumsum(self.output_tokens - 1)[:-1]]).astype(np.int64)
 
+    def check_whole(self, asker: str) -> None:
+        """Nothing, if every position is known.
+
+        Raises:
+            ValueError: the trace is of a live run, and holds what that one visited.
+        """
+        if self.visited_only:
+            raise ValueError(
+                f"{asker} needs every position, and this trace is of a live run with depth {self.depth}, "
+                f"which tells of the positions where its rounds began: replay fixed {self.depth} or fixed 0, "
+                "or make a whole trace with `dspark record`"
+            )
+
     def of(self, requests: Sequence[int]) -> AcceptanceTrace:
         """The trace of these requests, by number, in this order; one may occur several times."""
         chosen = np.asarray(requests, dtype=np.int64)
@@ -105,4 +119,5 @@ class AcceptanceTrace:
             signals={signal: values[rows] for signal, values in self.signals.items()},
             autoregressive=self.autoregressive,
             origin=self.origin,
+            visited_only=self.visited_only,
         )
