@@ -8,7 +8,7 @@ TEST_ENV := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE
 PYTEST := $(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow check format hooks bench gpu peers-setup clean distclean
+.PHONY: help setup run test test-slow check format hooks bench gpu docs peers-setup clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
@@ -44,11 +44,15 @@ gpu: $(STAMP) ## run the tests on a CUDA device and measure it: docs/gpu-results
 	$(BIN)/python -m pytest --device cuda -m "not slow"
 	$(BIN)/python -m experiments.gpu
 
+docs: $(STAMP) ## build the documentation site into site/; installs its tools the first time
+	test -x $(BIN)/mkdocs || $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 peers-setup: $(STAMP) ## create the environment that vLLM is compared in (3.4 GB; only for experiments/peers)
 	$(BIN)/python -m experiments.peers.setup
 
 clean: ## remove caches and build products; .venv and outputs stay
-	rm -rf build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf build dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name $(VENV) -prune -o \( -name __pycache__ -o -name .ipynb_checkpoints \) -type d -exec rm -rf {} +
 
 distclean: clean ## clean, and remove .venv

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
+import sys
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 from dspark.cli.main import main
 
@@ -48,6 +53,32 @@ def inline_commands(path: Path) -> list[str]:
     return list(dict.fromkeys(re.findall(r"`((?:dspark|make) [^`]+)`", prose)))
 
 
+def placed_example(
+    document: Path, module: str, settings: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> ModuleType:
+    """The one module of a document, imported from the documented place in an empty working folder.
+
+    Args:
+        document: has one block of Python and one of YAML.
+        module: the documented file of the first.
+        settings: the documented file of the second.
+        folder: becomes the working folder.
+        monkeypatch: undoes it.
+    """
+    (source,), (yaml_text,) = blocks(document, "python"), blocks(document, "yaml")
+    for name, text in ((module, source), (settings, yaml_text)):
+        assert f"`{name}`" in document.read_text()
+        path = folder / name
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    dotted = module.removesuffix(".py").replace("/", ".")
+    for name in (dotted.split(".")[0], dotted):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return importlib.import_module(dotted)
+
+
 def run_shortened(command: str, substitutes: dict[str, Path] | None = None) -> int:
     """The exit code of a documented `dspark ...`, run in this process with ``SHORTENED`` appended.
 
@@ -59,6 +90,9 @@ def run_shortened(command: str, substitutes: dict[str, Path] | None = None) -> i
         command = command.replace(f"={word}", f"={folder}")
     program, *arguments = shlex.split(command)
     assert program == "dspark", command
-    own = {"audit": SHORT_AUDIT, "roofline": SHORT_ROOFLINE, "train": SHORT_TRAIN, "export": (), "tune": ()}
+    own = {
+        **{"audit": SHORT_AUDIT, "roofline": SHORT_ROOFLINE, "train": SHORT_TRAIN},
+        **dict.fromkeys(("export", "replay", "tune"), ()),  # which run no model
+    }
     shortened = own.get(arguments[0], SHORTENED)
     return main([*arguments, *shortened])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import re
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -22,7 +20,7 @@ from dspark.engine.engine import Engine
 from dspark.metrics import definitions
 from dspark.policies import Fixed
 from dspark.types import SamplingParams, Verdict
-from tests.documents import DOCUMENTS, REPO, blocks, command_lines, run_shortened
+from tests.documents import DOCUMENTS, REPO, blocks, command_lines, placed_example, run_shortened
 from tests.engine.tools import load, outputs, random_prompts, rows_of
 from tests.policies.conftest import _context, _draft
 from tests.policies.test_contract import BATCH_SIZES, Steps
@@ -48,7 +46,7 @@ def test_every_room_has_its_line() -> None:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(REPO).as_posix())
 def test_files_that_are_named_exist(path: Path) -> None:
     named = re.findall(r"`((?:\w+/)+\w*(?:\.\w+)?)`", path.read_text())
-    of_the_reader_or_of_a_run = re.compile(r"my_|outputs/|wandb/|figures/|.*heuristic")
+    of_the_reader_or_of_a_run = re.compile(r"my_|outputs/|wandb/|figures/|.*(heuristic|followers)")
     ours = [name for name in named if not of_the_reader_or_of_a_run.match(name)]
     places = (REPO, REPO / "dspark")
     assert [name for name in ours if not any((place / name).exists() for place in places)] == []
@@ -87,17 +85,8 @@ def test_every_field_of_a_summary_is_in_the_document(tmp_path: Path, monkeypatch
 @pytest.fixture
 def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The documented module, imported from the documented place in an empty working folder."""
-    (source,), (settings,) = blocks(POLICY, "python"), blocks(POLICY, "yaml")
-    for name, text in (("my_policies/heuristic.py", source), ("my_configs/policy/heuristic.yaml", settings)):
-        assert f"`{name}`" in POLICY.read_text()
-        path = tmp_path / name
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    for name in ("my_policies", "my_policies.heuristic"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    return importlib.import_module("my_policies.heuristic")
+    files = ("my_policies/heuristic.py", "my_configs/policy/heuristic.yaml")
+    return placed_example(POLICY, *files, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(

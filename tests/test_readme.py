@@ -123,8 +123,13 @@ def test_policy_table_has_a_row_for_every_policy() -> None:
 
 def test_group_table_has_every_group_and_option() -> None:
     listed = {name: set(re.findall(r"`(\w+)`", cells[1])) for name, cells in _table("group").items()}
-    groups = [folder for folder in (REPO / "configs").iterdir() if folder.is_dir()]
-    assert listed == {folder.name: {path.stem for path in folder.glob("*.yaml")} for folder in groups}
+    configs = REPO / "configs"
+    groups = [folder for folder in configs.rglob("*") if folder.is_dir() and any(folder.glob("*.yaml"))]
+    options = {
+        folder.relative_to(configs).as_posix(): {path.stem for path in folder.glob("*.yaml")}
+        for folder in groups
+    }
+    assert listed == options
 
 
 def _table(heading: str) -> dict[str, list[str]]:

@@ -54,7 +54,7 @@ def summary_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
     is_modelled = one_clock(rows)
     columns = [
-        column for column in _columns(is_modelled) if any(row.get(column[1]) is not None for row in rows)
+        column for column in columns_of(is_modelled) if any(row.get(column[1]) is not None for row in rows)
     ]
     first = rows[0]
     machine = f"; seconds modelled on {first['cost_model']}" if is_modelled else ""
@@ -70,13 +70,13 @@ def summary_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         last_of_batch = i + 1 == len(ordered) or ordered[i + 1]["batch_size"] != row["batch_size"]
         table.add_row(
             *(form(row.get(field)) for _, field, form in columns),
-            style="bold" if _is_fastest(row, rows) else None,
+            style="bold" if is_fastest(row, rows) else None,
             end_section=last_of_batch,
         )
     return table
 
 
-def _columns(is_modelled: bool) -> list[tuple[str, str, Callable[[Any], str]]]:
+def columns_of(is_modelled: bool) -> list[tuple[str, str, Callable[[Any], str]]]:
     """``COLUMNS`` as they are called in runs by that clock."""
     return [
         (
@@ -88,7 +88,7 @@ def _columns(is_modelled: bool) -> list[tuple[str, str, Callable[[Any], str]]]:
     ]
 
 
-def _is_fastest(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> bool:
+def is_fastest(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> bool:
     """True for the fastest of two or more policies at the row's batch size."""
     rivals = [_speed(other) for other in rows if other["batch_size"] == row["batch_size"]]
     return len(rivals) > 1 and _speed(row) == max(rivals)

@@ -32,8 +32,8 @@ def stdout() -> Console:
 
 
 def stderr() -> Console:
-    """The console of progress and messages."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    """The console of progress and messages; plain lines in a notebook too, where a bar would be a widget."""
+    return Console(stderr=True, highlight=False, soft_wrap=True, force_jupyter=False)
 
 
 @contextlib.contextmanager

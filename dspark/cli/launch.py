@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import socket
 import sys
 import traceback
 from dataclasses import dataclass
@@ -17,16 +18,17 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 import dspark
+from dspark.cli.exit_codes import EXIT_BUG, EXIT_INTERRUPTED, EXIT_USER_ERROR, fail
 from dspark.config.compose import one_line, to_plain
 from dspark.config.paths import config_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-EXIT_BUG, EXIT_USER_ERROR, EXIT_INTERRUPTED = 1, 2, 130
+__all__ = ["EXIT_BUG", "EXIT_INTERRUPTED", "EXIT_USER_ERROR", "Invocation", "fail", "launch"]
 
 _PACKAGE = Path(dspark.__file__).parent
-_FLAGS = (
+FLAGS = (
     *(
         "--help",
         "-h",
@@ -43,6 +45,7 @@ _FLAGS = (
     *("--multirun", "-m", "--shell-completion", "-sc", "--config-path", "-cp", "--config-name", "-cn"),
     *("--config-dir", "-cd", "--experimental-rerun", "--info", "-i"),
 )
+"""The flags of every command that takes settings; they are Hydra's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +61,18 @@ class Invocation:
     search_path: tuple[str, ...]  # Hydra overrides that extend the search path
 
 
+class JobFailedError(Exception):
+    """A job of a sweep failed in another process; its exit code travels back with this."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)  # pickled with its arguments
+        self.code = code
+
+
 def launch(command: str, arguments: Sequence[str], job: Callable[[Invocation], int]) -> int:
     """The exit code of a command; with --multirun the worst of its jobs.
+
+    A launcher may run jobs in other processes (docs/sweeps.md); of those it is the first that failed.
 
     Args:
         command: name of the command and of its primary config.
@@ -67,9 +80,13 @@ def launch(command: str, arguments: Sequence[str], job: Callable[[Invocation], i
         job: does the work of one configuration. It may raise ValueError for what the user can mend.
     """
     codes: list[int] = []
+    here = _process()
 
     def task(config: DictConfig) -> None:
-        codes.append(_guarded(lambda: job(_invocation(command, arguments, config))))
+        code = _guarded(lambda: job(_invocation(command, arguments, config)))
+        if code and _process() != here:  # where the list is a copy
+            raise JobFailedError(code)
+        codes.append(code)
 
     try:
         _check_flags(arguments)
@@ -79,6 +96,9 @@ def launch(command: str, arguments: Sequence[str], job: Callable[[Invocation], i
         return fail(one_line(error))
     except (ValueError, OSError) as error:
         return fail(str(error))
+    except JobFailedError as error:
+        print("dspark: a job failed; `dspark report` on the sweep's folder shows which", file=sys.stderr)
+        return error.code
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except SystemExit as stop:  # --help and the like
@@ -86,10 +106,9 @@ def launch(command: str, arguments: Sequence[str], job: Callable[[Invocation], i
     return max(codes, default=0)
 
 
-def fail(message: str) -> int:
-    """The exit code of a user's mistake, told in one line on stderr."""
-    print(f"dspark: error: {' '.join(message.split())}", file=sys.stderr)
-    return EXIT_USER_ERROR
+def _process() -> tuple[str, int]:
+    """This process, among those of all machines."""
+    return socket.gethostname(), os.getpid()
 
 
 def _guarded(work: Callable[[], int]) -> int:
@@ -110,6 +129,10 @@ def _is_told(error: ValueError) -> bool:
 
 def _bug() -> int:
     traceback.print_exc()
+    print(
+        "dspark: this is a bug: report it with the lines above and what `dspark doctor --json` prints",
+        file=sys.stderr,
+    )
     return EXIT_BUG
 
 
@@ -131,10 +154,12 @@ def _check_flags(arguments: Sequence[str]) -> None:
     """Raises for an unknown flag, which Hydra's parser would answer with its usage."""
     for argument in arguments:
         name = argument.split("=")[0]
-        if name.startswith("-") and name not in _FLAGS:
-            near = difflib.get_close_matches(name, _FLAGS, n=1)
+        if name.startswith("-") and name not in FLAGS:
+            near = difflib.get_close_matches(name, FLAGS, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
             raise ValueError(f"no flag {name}: {hint}settings are KEY=VALUE, and --help lists them")
+        if argument.startswith(("install=", "uninstall=")):  # Hydra's script knows nothing of commands
+            raise ValueError(f"{argument} is for other programs: `dspark completion bash` prints the script")
 
 
 @contextlib.contextmanager

@@ -50,9 +50,29 @@ COMMANDS = {
         "the depth of every batch size, from a trace and a machine's costs",
         "dspark tune trace=outputs/trace/trace.parquet cost=published",
     ),
+    "replay": (
+        "policies on a trace next to every fixed depth and to hindsight: speeds and headroom captured",
+        "dspark replay trace=outputs/trace/trace.parquet 'policies=[ema,batch_table]' cost=published",
+    ),
     "export": (
         "a schedule, temperatures, a profile or a run in the syntax of another program",
         "dspark export to=vllm export.schedule=FILE export.method=eagle3 export.model=ID",
+    ),
+    "reproduce": (
+        "numbers of papers and what comes out here: experiments, and one report",
+        "dspark reproduce list",
+    ),
+    "report": (
+        "the results of many runs, such as a sweep's: one table, one frame, one figure",
+        "dspark report outputs/run-sweep",
+    ),
+    "doctor": (
+        "is this machine ready? packages, threads, load, memory, device, model; and what to do",
+        "dspark doctor",
+    ),
+    "completion": (
+        "TAB in your shell completes commands, groups, options and settings",
+        'eval "$(dspark completion bash)"',
     ),
 }
 """What each command does, and an example; its code is the module of its name beside this file."""

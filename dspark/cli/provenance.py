@@ -26,12 +26,19 @@ def provenance(invocation: Invocation, *, device: torch.device, num_threads: int
     return {
         "command": command_line(invocation),
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": _versions(),
-        "git": _git_revision(Path(dspark.__file__).resolve().parents[1]),
-        "machine": _machine(),
+        **surroundings(),
         "threads": num_threads,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "config": invocation.plain,
+    }
+
+
+def surroundings() -> dict[str, Any]:
+    """Versions, revision and machine, whatever runs there."""
+    return {
+        "versions": _versions(),
+        "git": _git_revision(Path(dspark.__file__).resolve().parents[1]),
+        "machine": _machine(),
     }
 
 

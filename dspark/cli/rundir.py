@@ -33,6 +33,7 @@ RESULTS = (
     *("observations.jsonl", "calibration.json", "temperatures.json"),  # of `calibrate`
     *("samples.jsonl", "profile.json"),  # of `profile`
     "trace.parquet",  # of `record`
+    "replay.json",  # of `replay`
     *("curves.jsonl", "data.json", "checkpoints", "drafter"),  # of `train`
 )
 _FREE_ON_RESUME = ("resume", "tracker")

@@ -130,7 +130,7 @@ class Session:
             "target": self.target.name,
             "numerics": self.target.numerics,
             "temperature": self.prepared.config.sampling.temperature,
-            **({"cost_model": cost_label(self.prepared)} if self.is_modelled else {}),
+            **({"cost_model": cost_label(self.prepared.config.cost)} if self.is_modelled else {}),
             **measured(
                 tally,
                 completions,
@@ -206,9 +206,8 @@ def drafter_label(prepared: Prepared) -> str:
     return config.target.rpartition(".")[2].removesuffix("Drafter").lower()
 
 
-def cost_label(prepared: Prepared) -> str:
+def cost_label(config: Component) -> str:
     """The cost model's name in tables: its kind, and what its settings name, such as "published NAME"."""
-    config = prepared.config.cost
     kind = (config.target or "none").rpartition(".")[2].removesuffix("Cost").removesuffix("_cost").lower()
     return " ".join([kind, *(str(value) for value in config.settings.values() if isinstance(value, str))])
 

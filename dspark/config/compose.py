@@ -15,6 +15,14 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from dspark.config.typed import did_you_mean
 
+_LAUNCHERS = {
+    "hydra/launcher/joblib": "joblib",
+    "hydra/launcher/ray": "ray",
+    "hydra/launcher/submitit_local": "slurm",
+    "hydra/launcher/submitit_slurm": "slurm",
+}
+"""Options that packages bring, and the extra that installs them."""
+
 _OPENING, _CLOSING = "[{(", "]})"
 
 
@@ -146,6 +154,8 @@ def _no_option(name: str, options: list[str]) -> str:
     group, _, option = name.rpartition("/")
     if not group:
         return f"no primary config {option!r}" + did_you_mean(option, options)
+    if name in _LAUNCHERS:
+        return f"{group}={option} is not installed: run pip install 'dspark[{_LAUNCHERS[name]}]'"
     hint = did_you_mean(option, options) or ";"
     return f"{group}={option}: no such {group}{hint} choices: {', '.join(options)}"
 

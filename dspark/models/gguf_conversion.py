@@ -38,12 +38,10 @@ def converted_folder(gguf_path: Path, *, cache_dir: Path) -> Path:
     Raises:
         ValueError: the file could not be converted, for a reason the message gives.
     """
-    with gguf_path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    models = cache_dir / "models"
-    folder = models / f"{gguf_path.stem}-{digest[:_DIGEST_LETTERS]}-v{_VERSION}"
+    folder = conversion_folder(gguf_path, cache_dir=cache_dir)
     if folder.is_dir():
         return folder
+    models = folder.parent
     models.mkdir(parents=True, exist_ok=True)
     with FileLock(models / f"{folder.name}.lock"):
         if not folder.is_dir():  # another process may have been first
@@ -52,6 +50,13 @@ def converted_folder(gguf_path: Path, *, cache_dir: Path) -> Path:
             _convert(gguf_path, partial)
             partial.rename(folder)
     return folder
+
+
+def conversion_folder(gguf_path: Path, *, cache_dir: Path) -> Path:
+    """The folder of :func:`converted_folder`, whether or not it is there."""
+    with gguf_path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return cache_dir / "models" / f"{gguf_path.stem}-{digest[:_DIGEST_LETTERS]}-v{_VERSION}"
 
 
 def _convert(gguf_path: Path, folder: Path) -> None:

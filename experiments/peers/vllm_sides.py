@@ -14,11 +14,20 @@ from experiments.peers.worker import Worker, WorkerError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+LOOKUP = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}
+"""What vLLM's n-gram drafts are looked up by, as on the other sides."""
+
+
+def ngram(num_draft: int) -> dict[str, Any]:
+    """The value of ``--speculative-config`` for so many n-gram drafts a step."""
+    return {"method": "ngram", "num_speculative_tokens": num_draft, **LOOKUP}
+
+
 EAGER, COMPILED, COMPILED_NGRAM = "vLLM eager", "vLLM compiled", "vLLM compiled, n-gram 4"
 MODES = {
-    EAGER: {"compiled": False, "num_draft": 0},
-    COMPILED: {"compiled": True, "num_draft": 0},
-    COMPILED_NGRAM: {"compiled": True, "num_draft": 4},
+    EAGER: {"compiled": False, "speculative": None},
+    COMPILED: {"compiled": True, "speculative": None},
+    COMPILED_NGRAM: {"compiled": True, "speculative": ngram(4)},
 }
 """Settings of each side's engine, by its name."""
 
@@ -42,18 +51,36 @@ def start(
         WorkerError: it did not come up, or runs another number of threads.
     """
     settings = {"model": str(folder), "max_rows": max_rows, "max_context": max_context} | MODES[mode]
+    return start_engine(mode, settings, num_threads=num_threads, logs=logs)
+
+
+def start_engine(
+    name: str, settings: Mapping[str, Any], *, num_threads: int, logs: Path, kv_space_gib: int = KV_SPACE_GIB
+) -> tuple[Worker, dict[str, Any]]:
+    """As :func:`start`, of any engine.
+
+    Args:
+        name: of the side.
+        settings: of ``worker_vllm.py``.
+        num_threads: of its thread pool.
+        logs: folder for what it prints.
+        kv_space_gib: its cache.
+
+    Raises:
+        WorkerError: it did not come up, or runs another number of threads.
+    """
     worker = Worker(
-        mode,
+        name,
         # -P: the folder of the file stays out of the path, where its names could hide a library's
         [str(PYTHON), "-P", str(Path(__file__).with_name("worker_vllm.py")), json.dumps(settings)],
-        env=environment(os.environ, num_threads),
-        log=logs / f"{mode.replace(', ', ' ').replace(' ', '_')}.log",
+        env=environment(os.environ, num_threads, kv_space_gib),
+        log=logs / f"{name.replace(', ', ' ').replace(' ', '_')}.log",
     )
     try:
         ready = worker.ready()
         if ready["threads"] != num_threads:
             raise WorkerError(
-                f"{mode} is not comparable: it runs {ready['threads']} threads and not {num_threads}; "
+                f"{name} is not comparable: it runs {ready['threads']} threads and not {num_threads}; "
                 "see that nothing else sets the threads of OpenMP"
             )
     except BaseException:
@@ -62,7 +89,9 @@ def start(
     return worker, ready
 
 
-def environment(base: Mapping[str, str], num_threads: int) -> dict[str, str]:
+def environment(
+    base: Mapping[str, str], num_threads: int, kv_space_gib: int = KV_SPACE_GIB
+) -> dict[str, str]:
     """Environment of a worker: everything of ``base``, and what vLLM's CPU build asks for.
 
     * One process holds the whole engine. In several, on x86, vLLM keeps a core for its scheduler and
@@ -78,7 +107,7 @@ def environment(base: Mapping[str, str], num_threads: int) -> dict[str, str]:
         "OMP_NUM_THREADS": str(num_threads),
         "LD_PRELOAD": str(openmp) if openmp.exists() else "",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_CPU_KVCACHE_SPACE": str(KV_SPACE_GIB),
+        "VLLM_CPU_KVCACHE_SPACE": str(kv_space_gib),
         "VLLM_CACHE_ROOT": str(ENVIRONMENT / "cache" / "vllm"),
         "TORCHINDUCTOR_CACHE_DIR": str(ENVIRONMENT / "cache" / "inductor"),
         "VLLM_NO_USAGE_STATS": "1",

@@ -20,21 +20,14 @@ from typing import Any, TextIO
 def load(settings: dict[str, Any]) -> Any:
     """A ``vllm.LLM`` in float32.
 
-    Prefix caching is off, since every repeat brings the same prompts. n-gram drafts come from one
-    to three matching tokens, as on the other sides.
+    Prefix caching is off, since every repeat brings the same prompts.
 
     Args:
         settings: ``model`` (folder), ``max_rows``, ``max_context`` (tokens a row), ``compiled``,
-            and ``num_draft`` (n-gram drafts a step; 0 for none).
+            and ``speculative`` (the value of ``--speculative-config``, or null).
     """
     from vllm import LLM
 
-    ngram = {
-        "method": "ngram",
-        "num_speculative_tokens": settings["num_draft"],
-        "prompt_lookup_max": 3,
-        "prompt_lookup_min": 1,
-    }
     return LLM(
         model=settings["model"],
         dtype="float32",
@@ -44,7 +37,7 @@ def load(settings: dict[str, Any]) -> Any:
         max_num_seqs=settings["max_rows"],
         max_model_len=settings["max_context"],
         max_num_batched_tokens=max(4096, settings["max_context"]),
-        speculative_config=ngram if settings["num_draft"] else None,
+        speculative_config=settings["speculative"],
         disable_log_stats=True,
     )
 

@@ -46,8 +46,18 @@ def test_help_of_a_command_lists_groups_options_and_settings(
         choices, settings = ("vllm", "sglang", "spec_bench"), ("export.schedule=FILE", "export.out=FILE")
     if command == "tune":
         choices, settings = ("profile", "published", "roofline"), ("trace=FILE", "tune.confidence=0.95")
+    if command == "replay":
+        choices, settings = ("profile", "published"), ("trace=FILE", "replay.confidence=0.95", "resume=true")
     if command == "train":
         settings = ("answers.max_new_tokens", "resume=true", "draft.kind=dspark|dflash|eagle3")
+    if command == "report":
+        choices, settings = ("DIR", "outputs/run-sweep/"), ("--sort COLUMN", "--x NUMBER", "--out OUT")
+    if command == "doctor":
+        choices, settings = ("threads", "memory", "device"), ("--json",)
+    if command == "completion":
+        choices, settings = ("bash", "zsh", "fish"), ('eval "$(dspark completion bash)"',)
+    if command == "reproduce":
+        choices, settings = ("list", "all", "NAME=VALUE"), ("--quick", "--again", "--out DIR")
     for shown in (*choices, f"dspark {command} ", *settings):
         assert shown in result.out
 

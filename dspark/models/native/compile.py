@@ -63,9 +63,23 @@ def load_kernels(cache_dir: Path) -> ctypes.CDLL:
         raise NoCompilerError(f"the compiled kernels cannot be kept in {cache_dir} ({reason})") from error
 
 
+def compiled_library(cache_dir: Path) -> Path | None:
+    """The library of these sources, this compiler and this machine, where it is compiled already.
+
+    Raises:
+        NoCompilerError: no C++ compiler is there.
+    """
+    path = _library(cache_dir / "native", find_compiler())
+    return path if path.is_file() else None
+
+
+def _library(folder: Path, compiler: str) -> Path:
+    return folder / f"kernels-{_fingerprint(compiler)}.so"
+
+
 def _load(folder: Path) -> ctypes.CDLL:
-    compiler = _compiler()
-    path = folder / f"kernels-{_fingerprint(compiler)}.so"
+    compiler = find_compiler()
+    path = _library(folder, compiler)
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):  # two runs that start together compile once
         if path.is_file():
@@ -77,7 +91,12 @@ def _load(folder: Path) -> ctypes.CDLL:
         return ctypes.CDLL(str(path))
 
 
-def _compiler() -> str:
+def find_compiler() -> str:
+    """The path of the C++ compiler that is used.
+
+    Raises:
+        NoCompilerError: there is none.
+    """
     for name in (os.environ.get("CXX"), "g++", "clang++", "c++"):
         if name and (found := shutil.which(name)):
             return found

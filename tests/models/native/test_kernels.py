@@ -81,7 +81,7 @@ def test_a_compiler_that_fails_says_why_and_leaves_nothing(unloaded, monkeypatch
 
 
 def test_half_a_library_is_compiled_again(unloaded, tmp_path):
-    name = f"kernels-{native_compile._fingerprint(native_compile._compiler())}.so"
+    name = f"kernels-{native_compile._fingerprint(native_compile.find_compiler())}.so"
     library = tmp_path / "native" / name
     library.parent.mkdir()
     library.write_bytes(b"half")
