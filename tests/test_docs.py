@@ -48,7 +48,7 @@ def test_files_that_are_named_exist(path: Path) -> None:
     named = re.findall(r"`((?:\w+/)+\w*(?:\.\w+)?)`", path.read_text())
     of_the_reader_or_of_a_run = re.compile(r"my_|outputs/|wandb/|figures/|.*(heuristic|followers)")
     ours = [name for name in named if not of_the_reader_or_of_a_run.match(name)]
-    places = (REPO, REPO / "dspark")
+    places = (REPO, REPO / "dspark", REPO / "configs")
     assert [name for name in ours if not any((place / name).exists() for place in places)] == []
 
 

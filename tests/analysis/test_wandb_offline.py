@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,10 @@ def _mirror(folder: Path, cells: dict[str, list[StepRecord]], rows: dict[str, di
     tracker.summarise(rows, [])
     tracker.close(0)
     (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    deadline_s = time.monotonic() + 60  # W&B's writer is a process of its own, slow on a machine that is busy
+    while len(read_offline_run(path.parent).steps) < sum(map(len, cells.values())):
+        assert time.monotonic() < deadline_s, "W&B's writer did not come to the end"
+        time.sleep(0.1)
     return path
 
 
