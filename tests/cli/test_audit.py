@@ -69,8 +69,9 @@ class TestPublishedCases:
 
 
 class TestSeveral:
-    def test_every_policy_in_one_table(self, dspark: Callable[..., Result]) -> None:
-        result = dspark("audit", "policy=all", "audit.case=appendix_a", OUT)
+    @pytest.mark.parametrize("size", [QUICK, pytest.param((OUT,), marks=pytest.mark.slow)], ids=["quick", "full"])
+    def test_every_policy_in_one_table(self, dspark: Callable[..., Result], size: tuple[str, ...]) -> None:
+        result = dspark("audit", "policy=all", "audit.case=appendix_a", *size)
         assert result.code == 1  # some are biased, as they declare
         assert "class declared = class found for all" in result.out
         rows = {row["policy"].split()[0]: row for row in read_json(Path("out/summary.json"))["rows"]}

@@ -36,7 +36,7 @@ def drafter(target):
 
 @pytest.fixture(scope="module")
 def requests(target):
-    prompts = load_prompts(PromptSpec(num_requests=6))
+    prompts = load_prompts(PromptSpec(num_requests=4))
     params = SamplingParams(max_new_tokens=32)
     encoded = encode_prompts(prompts, target.tokenizer)
     return [
@@ -46,7 +46,7 @@ def requests(target):
 
 
 def _run(target, drafter, policy, requests):
-    engine = Engine(target, drafter, policy, max_batch_size=3)
+    engine = Engine(target, drafter, policy, max_batch_size=2)
     tally = Tally()
     for step in engine.run(requests):
         tally.add(step)

@@ -62,7 +62,7 @@ def test_greedy_text_equals_transformers(target, smollm2_path):
 @pytest.mark.parametrize(
     ("rule", "count"),
     [
-        (Rejection, 500),
+        (Rejection, 300),
         pytest.param(Rejection, 3000, marks=pytest.mark.slow),
         pytest.param(Block, 3000, marks=pytest.mark.slow),
         pytest.param(Coupled, 3000, marks=pytest.mark.slow),

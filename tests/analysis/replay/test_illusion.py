@@ -66,7 +66,7 @@ def _speedup(name: str, rule: str, batch_size: int) -> float:
     return float(speeds[1] / speeds[0])
 
 
-@pytest.mark.parametrize("rule", ["fixed 3", "combined"])
+@pytest.mark.parametrize("rule", ["fixed 3", pytest.param("combined", marks=pytest.mark.slow)])
 def test_a_published_figure(rule: str) -> None:
     assert _speedup("gsm8k", rule, 8) == pytest.approx(PUBLISHED["gsm8k"][rule][8], rel=0.01)
 
