@@ -224,6 +224,19 @@ def test_the_figure_draws_what_the_rows_hold(
     assert list(seen) == ["_draw_speeds"]
 
 
+def test_a_default_depth_becomes_the_traces_and_a_given_one_does_not(
+    dspark: Callable[..., Result], tmp_path: Path, trace: str
+) -> None:
+    result = dspark(*_arguments(trace, "policies=[confidence 0.5,'confidence depth=3']"))
+    assert result.code == 0, result.err
+    assert result.err.count("in place of its default") == 1
+    told = "confidence 0.5 depth=4: depth 4, which the trace holds, in place of its default "
+    assert told in result.err
+    rows = read_json(tmp_path / "out" / "replay.json")["rows"]
+    given = [row["policy"] for row in rows if row["policy"].startswith("confidence")]
+    assert set(given) == {"confidence 0.5 depth=4", "confidence depth=3"}
+
+
 def test_the_yaml_lists_every_field() -> None:
     node = yaml.safe_load((config_dir() / "replay.yaml").read_text(encoding="utf-8"))
     assert set(node["replay"]) == set(parameters_of(ReplaySettings))
@@ -240,8 +253,12 @@ def test_the_yaml_lists_every_field() -> None:
         (["replay.num_resamples=9"], "replay: num_resamples must be >= 100, got 9"),
         (["replay.max_depth=2"], "replay has no setting 'max_depth'"),
         (
-            ["policies=[confidence]"],
-            "policies: Confidence may draft up to 8 tokens, and the trace holds drafts of 4",
+            ["policies=['confidence depth=5']"],
+            "policies: Confidence may draft up to 5 tokens, and the trace holds drafts of 4",
+        ),
+        (
+            ["policies=['confidence depth=3','confidence 0.4 depth=3']"],
+            "policies lists 'confidence depth=3' twice: leave one out",
         ),
         (["policies=[svip]"], "needs the signal entropy, which the trace does not hold"),
         (["policies=[fixd]"], "fixd"),
