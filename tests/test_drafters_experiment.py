@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from experiments.drafters import __main__ as drafters
 from experiments.drafters import cells
+from experiments.drafters.rounds import rounds_of
 
 SETTINGS = ("debug=smoke", "workload.num_requests=2", "sampling.max_new_tokens=12")
 
@@ -54,7 +57,33 @@ def test_every_drafter_on_every_set_and_temperature(
     monkeypatch.setattr(cells, "dspark", refuse)
     capsys.readouterr()
     assert drafters.main(_arguments(data, out, "--temperature", "0", "1", "--")) == 0
-    assert "acceptance length (tokens a round" in capsys.readouterr().out
+    assert "tokens a round over all rounds (acceptance length" in capsys.readouterr().out
+    for row in rows:
+        _check_rounds(row, out)
+
+
+def _check_rounds(row: dict[str, Any], out: Path) -> None:
+    """Tokens a round, from the text alone: what each request says behind its first token, over its rounds."""
+    folder = out / f"{row['drafter']}-{row['prompts']}-t{row['temperature']:g}"
+    steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+    rounds = [request for step in steps for request in step["rows"]["request_id"]]
+    drafts = [drafted for step in steps for drafted in step["rows"]["drafted"]]
+    emitted = row["output_tokens"] - row["num_requests"]
+    assert row["tokens_a_round"] == pytest.approx(emitted / len(rounds))
+    assert row["drafted_share"] == pytest.approx(np.mean([drafted > 0 for drafted in drafts]))
+
+
+def test_a_round_without_a_draft_counts(tmp_path: Path) -> None:
+    rows = [
+        {"emitted": [4, 1], "drafted": [3, 0], "request_id": ["a", "b"]},
+        {"emitted": [1], "drafted": [0]},
+    ]
+    rows[1]["request_id"] = ["b"]
+    (tmp_path / "steps.jsonl").write_text("".join(json.dumps({"rows": each}) + "\n" for each in rows))
+    assert rounds_of(tmp_path) == (pytest.approx(6 / 3), pytest.approx(1 / 3))
+    (tmp_path / "steps.jsonl").write_text("")
+    with pytest.raises(ValueError, match="has no decode step"):
+        rounds_of(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from dspark.cli.main import main
 REPO = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((REPO / "notebooks").glob("*.ipynb"))
 PNG = b"\x89PNG\r\n\x1a\n"
-TINY = ("target=synthetic", "workload.num_requests=3", "sampling.max_new_tokens=24")
+TINY = ("target=synthetic", "drafter=ngram", "workload.num_requests=3", "sampling.max_new_tokens=24")
 LONGEST = 15
 """Lines of a cell, imports not counted."""
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 DEFAULT = ("ngram=ngram", "dspark=block")
 KEPT = (
     "acceptance_length",
+    "tokens_a_round",
+    "drafted_share",
     "acceptance_rate",
     "conditional_at",
     "survival_at",
@@ -85,17 +87,21 @@ def run(options: argparse.Namespace, console: Console) -> None:
 def _line(row: dict[str, Any]) -> str:
     return (
         f"{row['prompts']}, temperature {row['temperature']:g}, {row['drafter']}: "
-        f"acceptance length {row['acceptance_length']:.3f}"
+        f"acceptance length {row['acceptance_length']:.3f}, over all rounds {row['tokens_a_round']:.3f}; "
+        f"{row['drafted_share']:.0%} drafted"
     )
 
 
 def _table(rows: Sequence[dict[str, Any]], names: Sequence[str], depth: int) -> Table:
-    table = Table(title=f"acceptance length (tokens a round, bonus token included), depth {depth}")
+    table = Table(
+        title=f"tokens a round over all rounds (acceptance length of those that drafted), depth {depth}"
+    )
     for name in ("prompts", "temperature", *names):
         table.add_column(name, justify="left" if name == "prompts" else "right")
-    found = {(row["prompts"], row["temperature"], row["drafter"]): row["acceptance_length"] for row in rows}
+    found = {(row["prompts"], row["temperature"], row["drafter"]): row for row in rows}
     for prompts, temperature in dict.fromkeys((row["prompts"], row["temperature"]) for row in rows):
-        lengths = [f"{found[prompts, temperature, name]:.2f}" for name in names]
+        own = [found[prompts, temperature, name] for name in names]
+        lengths = [f"{row['tokens_a_round']:.2f} ({row['acceptance_length']:.2f})" for row in own]
         table.add_row(prompts, f"{temperature:g}", *lengths)
     return table
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dspark.cli.main import main as dspark
+from experiments.drafters.rounds import rounds_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,6 +82,8 @@ class Cell:
 def measured(cell: Cell, *, data: Path, out: Path, depth: int, extra: Sequence[str]) -> dict[str, Any]:
     """The summary row of the cell; run now unless its folder holds a whole run of the same command.
 
+    Two columns are added: ``tokens_a_round`` and ``drafted_share``, of :func:`rounds_of`.
+
     Raises:
         ValueError: the run was refused; its message went to stderr.
     """
@@ -99,10 +102,15 @@ def measured(cell: Cell, *, data: Path, out: Path, depth: int, extra: Sequence[s
     if path.is_file() and asked.is_file() and json.loads(asked.read_text()) == arguments:
         summary = json.loads(path.read_text())
         if summary["complete"]:
-            return summary["rows"][0]
+            return _row(summary, folder)
     if folder.exists():
         raise ValueError(f"{folder} holds another run, or a part of one: remove it, or give another --out")
     if dspark(arguments) != 0:
         raise ValueError(f"dspark {' '.join(arguments)} did not end well; see above")
     asked.write_text(json.dumps(arguments))
-    return json.loads(path.read_text())["rows"][0]
+    return _row(json.loads(path.read_text()), folder)
+
+
+def _row(summary: dict[str, Any], folder: Path) -> dict[str, Any]:
+    tokens_a_round, drafted_share = rounds_of(folder)
+    return {**summary["rows"][0], "tokens_a_round": tokens_a_round, "drafted_share": drafted_share}

@@ -32,14 +32,14 @@ def draw(rows: Sequence[dict[str, Any]], path: Path, *, depth: int) -> Path:
                 color=COLOURS[names.index(row["drafter"]) % len(COLOURS)],
                 marker="o",
                 markersize=3,
-                label=f"{row['drafter']}, T {row['temperature']:g}: {row['acceptance_length']:.2f}",
+                label=f"{row['drafter']}, T {row['temperature']:g}: {row['tokens_a_round']:.2f}",
             )
         panel.set_title(prompts, fontsize="medium")
         panel.set_xlabel("position in the draft")
         panel.set_ylim(0, 1)
         panel.set_xticks(range(1, depth + 1))
         panel.grid(alpha=0.3)
-        panel.legend(fontsize="x-small", title="acceptance length", title_fontsize="x-small")
+        panel.legend(fontsize="x-small", title="tokens a round", title_fontsize="x-small")
     panels[0].set_ylabel("accepted, given the ones before")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)

@@ -19,8 +19,8 @@ NUM_REQUESTS, MAX_NEW_TOKENS = 16, 32
 QUICK_REQUESTS = 6
 PLAIN, *FIXED = POLICIES = ("fixed 0", "fixed 2", "fixed 4", "fixed 7")
 DEEP = FIXED[-1]
-DYNAMIC = "confidence 0.5 depth=7 signal=confidence"
-DYNAMIC_ENTRY = "confidence threshold=0.5 depth=7 signal=confidence"
+DYNAMIC = "confidence 0.5 signal=confidence"
+DYNAMIC_ENTRY = "confidence threshold=0.5 signal=confidence"
 
 WORK, BYTES, RATE = "model_flops_per_output_token", "bytes_per_output_token", "tokens_per_s"
 

@@ -116,7 +116,8 @@ def run(context: Context) -> Outcome:
                 file="conditional.png",
                 caption="How often the draft at a position is accepted, given that all before it were.",
                 alt="A panel a domain with a line a drafter: conditional acceptance against the position in "
-                "the draft. The legend has the acceptance lengths.",
+                "the draft. The legend has the tokens a round, rounds without a draft among "
+                "them.",
             ),
         ),
         tables=(_table(rows),),
@@ -133,6 +134,7 @@ def run(context: Context) -> Outcome:
 
 def _measured(context: Context, contender: Contender, domain: Domain) -> dict[str, Any]:
     """The summary row of a run."""
+    from experiments.drafters.rounds import rounds_of
     from experiments.reproduce.commands import dspark
 
     folder = dspark(
@@ -145,7 +147,7 @@ def _measured(context: Context, contender: Contender, domain: Domain) -> dict[st
         context.folder / f"{contender.name}-{domain.name}",
     )
     (row,) = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["rows"]
-    return row
+    return {**row, "tokens_a_round": rounds_of(folder)[0]}
 
 
 def _claims(found: Found) -> list[Claim]:

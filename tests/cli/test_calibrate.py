@@ -112,8 +112,8 @@ def test_a_smoke_run_says_that_its_samples_are_few(dspark: Callable[..., Result]
     result = dspark("calibrate", *SMOKE)
     assert result.code == 0, result.err
     assert "nothing was fitted: fewer than 50 drafts" in result.out
-    assert read_json(tmp_path / "out" / "temperatures.json")["temperatures"] == [1.0] * 8
-    assert len(read_json(tmp_path / "out" / "calibration.json")["positions"]) == 8
+    assert read_json(tmp_path / "out" / "temperatures.json")["temperatures"] == [1.0] * 7
+    assert len(read_json(tmp_path / "out" / "calibration.json")["positions"]) == 7
 
 
 def test_temperatures_at_an_end_of_the_grid_are_named(dspark: Callable[..., Result]) -> None:
@@ -206,7 +206,7 @@ def test_another_calibration_in_the_folder_moves_the_first_aside(
     assert dspark("calibrate", *SMOKE, "calibrate.depth=2").code == 0
     aside = tmp_path / "out" / "previous-1"
     assert (aside / "observations.jsonl").read_text() == first
-    assert len(read_json(aside / "temperatures.json")["temperatures"]) == 8
+    assert len(read_json(aside / "temperatures.json")["temperatures"]) == 7
     assert len(read_json(tmp_path / "out" / "temperatures.json")["temperatures"]) == 2
 
 
@@ -237,7 +237,7 @@ def test_another_calibration_in_the_folder_moves_the_first_aside(
         (["workload.num_requests=1"], "it needs two or more, got 1"),
         (["policy=fixed"], "`calibrate` verifies every draft in full and takes no policy"),
         (["policy.depth=2"], "`calibrate` verifies every draft in full and takes no policy"),
-        (["verification=synthetic", "verification.rates=[0.5]"], "1 rates, but drafts reach depth 8"),
+        (["verification=synthetic", "verification.rates=[0.5]"], "1 rates, but drafts reach depth 7"),
         (["sampling.temperature=-1"], "temperature must be >= 0"),
         (["resume=true"], "nothing to resume in"),
     ],

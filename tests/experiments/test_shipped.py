@@ -84,11 +84,11 @@ def test_what_was_replayed_is_not_replayed_again_and_pairs_requests(
     _, recorded = made
     for machine, cost in costs(recorded).items():
         folder = tmp_path / machine
-        found = replay(recorded.trace, ["prefix_scheduler", "confidence depth=7"], [2], cost, folder)
+        found = replay(recorded.trace, ["prefix_scheduler", "confidence depth=5"], [2], cost, folder)
         speeds = paired(recorded.trace, folder, 2)
         rows = {row["policy"]: row for row in found["rows"]}
         (batch,) = found["batches"]
-        for policy in ("prefix_scheduler", "confidence depth=7"):
+        for policy in ("prefix_scheduler", "confidence depth=5"):
             ratio = speeds.ratio(policy, batch["best_fixed"])
             assert ratio.value == rows[policy]["modelled_ratio_to_best_fixed"]
             assert [ratio.low, ratio.high] == rows[policy]["modelled_ratio_to_best_fixed_interval"]

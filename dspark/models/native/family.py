@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
-from transformers import LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM
-from transformers.models.llama import modeling_llama as llama
-from transformers.models.mistral import modeling_mistral as mistral
-from transformers.models.qwen2 import modeling_qwen2 as qwen2
-from transformers.models.qwen3 import modeling_qwen3 as qwen3
-
-_PARTS = {
-    LlamaForCausalLM: (llama.LlamaDecoderLayer, llama.LlamaAttention, llama.LlamaMLP, llama.LlamaRMSNorm),
-    MistralForCausalLM: (
-        mistral.MistralDecoderLayer,
-        mistral.MistralAttention,
-        mistral.MistralMLP,
-        mistral.MistralRMSNorm,
-    ),
-    Qwen2ForCausalLM: (qwen2.Qwen2DecoderLayer, qwen2.Qwen2Attention, qwen2.Qwen2MLP, qwen2.Qwen2RMSNorm),
-    Qwen3ForCausalLM: (qwen3.Qwen3DecoderLayer, qwen3.Qwen3Attention, qwen3.Qwen3MLP, qwen3.Qwen3RMSNorm),
-}
-"""By model: the classes of its layers, their attention, their MLP and all norms."""
 
 MAX_HEAD_SIZE = 1024  # of the kernels' buffers
 _FIXED_ROTARY = {"default", "linear", "llama3", "yarn"}  # turns of a position that no other token changes
 
 
+@cache
+def _parts() -> dict[type, tuple[type, type, type, type]]:
+    """By model: the classes of its layers, their attention, their MLP and all norms.
+
+    The classes are imported when a model is asked about: that takes seconds, which a command that only
+    checks its settings must not take.
+    """
+    from transformers import LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM
+    from transformers.models.llama import modeling_llama as llama
+    from transformers.models.mistral import modeling_mistral as mistral
+    from transformers.models.qwen2 import modeling_qwen2 as qwen2
+    from transformers.models.qwen3 import modeling_qwen3 as qwen3
+
+    return {
+        LlamaForCausalLM: (llama.LlamaDecoderLayer, llama.LlamaAttention, llama.LlamaMLP, llama.LlamaRMSNorm),
+        MistralForCausalLM: (
+            mistral.MistralDecoderLayer,
+            mistral.MistralAttention,
+            mistral.MistralMLP,
+            mistral.MistralRMSNorm,
+        ),
+        Qwen2ForCausalLM: (qwen2.Qwen2DecoderLayer, qwen2.Qwen2Attention, qwen2.Qwen2MLP, qwen2.Qwen2RMSNorm),
+        Qwen3ForCausalLM: (qwen3.Qwen3DecoderLayer, qwen3.Qwen3Attention, qwen3.Qwen3MLP, qwen3.Qwen3RMSNorm),
+    }
+
+
 def refusal(model: Any) -> str | None:
     """Why the kernels cannot run this model, in one line; None if they can."""
     name, config = type(model).__name__, model.config
-    if type(model) not in _PARTS:
-        known = ", ".join(sorted(cls.__name__ for cls in _PARTS))
+    parts = _parts()
+    if type(model) not in parts:
+        known = ", ".join(sorted(cls.__name__ for cls in parts))
         return f"the CPU kernels know {known}, got {name}"
     if model.device.type != "cpu" or model.dtype != torch.float32:
         dtype = str(model.dtype).removeprefix("torch.")
@@ -47,14 +57,16 @@ def refusal(model: Any) -> str | None:
 
 def window_of(attention: Any) -> int:
     """Tokens that a query of this layer sees, itself included; 0 for all earlier ones."""
-    if type(attention) is mistral.MistralAttention:  # one window for all layers, in the configuration
+    from transformers.models.mistral.modeling_mistral import MistralAttention
+
+    if type(attention) is MistralAttention:  # one window for all layers, in the configuration
         return attention.config.sliding_window or 0
     return getattr(attention, "sliding_window", None) or 0
 
 
 def _odd_part(model: Any) -> str | None:
     """A module of another class than the family's, or of another make."""
-    layer_class, attention_class, mlp_class, norm_class = _PARTS[type(model)]
+    layer_class, attention_class, mlp_class, norm_class = _parts()[type(model)]
     body, config = model.model, model.config
     classes = [
         (body.embed_tokens, torch.nn.Embedding),
