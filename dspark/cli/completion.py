@@ -54,8 +54,9 @@ PLAIN_WORDS = {
     "completion": (*SCRIPTS, "--help"),
     "doctor": ("--json", "--help"),
     "report": ("--out", "--sort", "--x", "--help"),
+    "reproduce": ("list", "all", "--out", "--quick", "--again", "--help"),
 }
-"""What the commands without settings take."""
+"""What the commands without settings take; `reproduce` also takes the names of experiments."""
 
 
 def command(arguments: Sequence[str]) -> int:
@@ -100,12 +101,19 @@ def suggestions(line: str) -> list[str]:
     elif name not in COMMANDS:
         return []
     elif not _takes_settings(name):
-        known = PLAIN_WORDS.get(name, ("--help",))
+        known = [*PLAIN_WORDS[name], *(_experiments() if name == "reproduce" else ())]
     elif typed.startswith("-"):
         known = _HYDRA_FLAGS
     else:
         known = _settings(name, before, typed)
     return sorted(word for word in known if word.startswith(typed))
+
+
+def _experiments() -> list[str]:
+    """Names that `dspark reproduce` takes: the folders of the checkout, none in an installed package."""
+    from dspark.cli.reproduce import CHECKOUT
+
+    return [path.name for path in (CHECKOUT / "experiments").glob("e[0-9][0-9]_*") if path.is_dir()]
 
 
 def _takes_settings(name: str) -> bool:

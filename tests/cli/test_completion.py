@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,9 @@ POLICIES = sorted(f"policy={path.stem}" for path in (config_dir() / "policy").gl
         ("dspark doctor --", ["--help", "--json"]),
         ("dspark completion b", ["bash"]),
         ("dspark nonsense ", []),
+        ("dspark reproduce a", ["all"]),
+        ("dspark reproduce e03", ["e03_selection_bias"]),
+        ("dspark reproduce all --q", ["--quick"]),
         ("dspark run 'open", []),
     ],
 )
@@ -53,9 +57,14 @@ def test_the_options_of_a_users_folder_are_offered(tmp_path: Path) -> None:
 
 def test_the_words_are_words_that_the_commands_take(dspark: Callable[..., Result]) -> None:
     assert set(completion._HYDRA_FLAGS) <= set(FLAGS)
+    plain = {name for name in COMMANDS if not (config_dir() / f"{name}.yaml").is_file()}
+    assert set(PLAIN_WORDS) == plain
     for name, words in PLAIN_WORDS.items():
         shown = dspark(name, "--help").out
         assert [word for word in words if word not in shown] == []
+        usage = shown[: shown.index("\n\n")]
+        flags = set(re.findall(r"(?<!\w)--[a-z]+", usage)) - {"--query"}  # which the scripts ask, not people
+        assert flags <= set(words), name
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
