@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -142,7 +143,35 @@ def test_a_key_follows_the_sources_and_not_the_pages(tmp_path: Path, monkeypatch
     for path in (other / "a.py", own / "README.md", own / "picture.png"):
         path.write_text("2")
         assert keys.result_key(one, context) == seen[-1], path
-    for path in (tmp_path / "dspark" / "a.py", tmp_path / "configs" / "b.yaml", own / "a.py"):
+    shared = tmp_path / "experiments" / "drafting"
+    shared.mkdir()
+    for path in (
+        tmp_path / "dspark" / "a.py",
+        tmp_path / "configs" / "b.yaml",
+        own / "a.py",
+        shared / "a.py",
+    ):
         path.write_text("2")
         seen.append(keys.result_key(one, context))
     assert len(set(seen)) == len(seen)
+
+
+def test_a_key_follows_what_lies_where_a_setting_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "REPO", tmp_path / "repository")
+    weights = tmp_path / "drafter" / "model.safetensors"
+    weights.parent.mkdir()
+    weights.write_bytes(b"one")
+    one = experiment("e90_one", works)
+    settings = {"drafter": str(weights.parent), "temperature": "1", "other": str(tmp_path / "nowhere")}
+    context = Context(folder=tmp_path, console=Console(quiet=True), settings=settings)
+    first = keys.result_key(one, context)
+    assert keys.result_key(one, context) == first
+    weights.write_bytes(b"two")
+    trained_on = keys.result_key(one, context)
+    assert trained_on != first
+    monkeypatch.setattr(keys, "_READ_WHOLE", 2)  # a large file counts by its size and time
+    by_time = keys.result_key(one, context)
+    os.utime(weights, ns=(1, 1))
+    assert len({first, trained_on, by_time, keys.result_key(one, context)}) == 4
