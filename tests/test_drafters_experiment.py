@@ -76,11 +76,12 @@ def _check_rounds(row: dict[str, Any], out: Path) -> None:
 def test_a_round_without_a_draft_counts(tmp_path: Path) -> None:
     rows = [
         {"emitted": [4, 1], "drafted": [3, 0], "request_id": ["a", "b"]},
-        {"emitted": [1], "drafted": [0]},
+        {"emitted": [1], "drafted": [0], "request_id": ["b"]},
     ]
-    rows[1]["request_id"] = ["b"]
-    (tmp_path / "steps.jsonl").write_text("".join(json.dumps({"rows": each}) + "\n" for each in rows))
-    assert rounds_of(tmp_path) == (pytest.approx(6 / 3), pytest.approx(1 / 3))
+    steps = [{"cell": "run", "attempt": 0, "step": i, "rows": each} for i, each in enumerate(rows)]
+    (tmp_path / "steps.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    found = rounds_of(tmp_path)
+    assert found == {"tokens_a_round": pytest.approx(6 / 3), "drafted_share": pytest.approx(1 / 3)}
     (tmp_path / "steps.jsonl").write_text("")
     with pytest.raises(ValueError, match="has no decode step"):
         rounds_of(tmp_path)

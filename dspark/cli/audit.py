@@ -67,10 +67,10 @@ def _policies(config: AuditCommand, invocation: Invocation) -> dict[str, Compone
         ValueError: an entry is wrong, or two entries are the same policy.
     """
     from dspark.config.compose import PolicyEntry, compose_policy, parse_entry, policy_label, policy_options
-    from dspark.config.schema import component
+    from dspark.config.policies import listed_policies
 
-    entries = config.audit.policies
-    if entries is None:
+    texts = config.audit.policies
+    if texts is None:
         option = invocation.policy_option or "policy"
         entry = PolicyEntry(option=option, value=None, overrides=())
         _, defaults = compose_policy(entry, invocation.search_path)
@@ -78,15 +78,12 @@ def _policies(config: AuditCommand, invocation: Invocation) -> dict[str, Compone
     idle = [word for word in invocation.overrides if word.lstrip("+~").startswith(("policy=", "policy."))]
     if idle:
         raise ValueError(f"audit.policies brings its own settings, so {idle[0]} sets nothing: leave it out")
-    found: dict[str, Component] = {}
-    for text in entries:
-        names = policy_options(invocation.search_path) if text == EVERY_POLICY else [text]
-        for name in names:
-            label, node = compose_policy(parse_entry(name), invocation.search_path)
-            if label in found:
-                raise ValueError(f"audit.policies lists the policy {label!r} twice")
-            found[label] = component(node, f"policy {label!r}")
-    return found
+    entries = [
+        parse_entry(name)
+        for text in texts
+        for name in (policy_options(invocation.search_path) if text == EVERY_POLICY else [text])
+    ]
+    return listed_policies(entries, invocation.search_path, "audit.policies")
 
 
 def _examined(config: AuditCommand, policies: Mapping[str, Policy]) -> list[Audit]:

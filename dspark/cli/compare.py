@@ -85,14 +85,11 @@ def _policies(config: CompareConfig, invocation: Invocation) -> tuple[dict[str, 
         ValueError: an entry is wrong, or two entries are the same policy.
     """
     from dspark.config.compose import compose_policy, parse_entry
+    from dspark.config.policies import listed_policies
     from dspark.config.schema import component
 
-    found: dict[str, Component] = {}
-    for text in config.policies:
-        label, node = compose_policy(parse_entry(text), invocation.search_path)
-        if label in found:
-            raise ValueError(f"compare.policies lists the policy {label!r} twice")
-        found[label] = component(node, f"policy {label!r}")
+    entries = [parse_entry(text) for text in config.policies]
+    found = listed_policies(entries, invocation.search_path, "compare.policies")
     if config.baseline is None:
         return found, None
     label, node = compose_policy(parse_entry(config.baseline), invocation.search_path)

@@ -15,6 +15,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from dspark.cli.plain import PlainParser, plain_command
+from dspark.cli.reproduce import experiment_names
 
 if TYPE_CHECKING:
     import argparse
@@ -101,19 +102,12 @@ def suggestions(line: str) -> list[str]:
     elif name not in COMMANDS:
         return []
     elif not _takes_settings(name):
-        known = [*PLAIN_WORDS[name], *(_experiments() if name == "reproduce" else ())]
+        known = [*PLAIN_WORDS[name], *(experiment_names() if name == "reproduce" else ())]
     elif typed.startswith("-"):
         known = _HYDRA_FLAGS
     else:
         known = _settings(name, before, typed)
     return sorted(word for word in known if word.startswith(typed))
-
-
-def _experiments() -> list[str]:
-    """Names that `dspark reproduce` takes: the folders of the checkout, none in an installed package."""
-    from dspark.cli.reproduce import CHECKOUT
-
-    return [path.name for path in (CHECKOUT / "experiments").glob("e[0-9][0-9]_*") if path.is_dir()]
 
 
 def _takes_settings(name: str) -> bool:

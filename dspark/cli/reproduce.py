@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CHECKOUT = Path(dspark.__file__).resolve().parents[1]
-MODULE = "experiments.reproduce.command"
+COMMAND, REGISTRY = "experiments.reproduce.command", "experiments.reproduce.registry"
 
 EXAMPLES = """\
 what to run:
@@ -67,11 +67,20 @@ def command(arguments: Sequence[str]) -> int:
 
 
 def _execute(options: argparse.Namespace, typed: str) -> int:
-    if not (CHECKOUT / "experiments" / "reproduce" / "command.py").is_file():
+    if not _is_checkout():
         raise ValueError(
             f"the experiments are in a checkout of the repository, and {CHECKOUT} is none: clone the "
             "repository, run `make setup` there, and then its .venv/bin/dspark"
         )
     # by name: no import of the package may depend on the experiments
-    execute = importlib.import_module(MODULE).execute
+    execute = importlib.import_module(COMMAND).execute
     return execute(options.words, out=options.out, quick=options.quick, again=options.again, command=typed)
+
+
+def experiment_names() -> list[str]:
+    """The names that `dspark reproduce` takes; none where the package lies in no checkout."""
+    return importlib.import_module(REGISTRY).names() if _is_checkout() else []
+
+
+def _is_checkout() -> bool:
+    return (CHECKOUT / "experiments" / "reproduce" / "command.py").is_file()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Sequence
 
     from dspark.analysis.replay.trace import AcceptanceTrace
     from dspark.cli.launch import Invocation
@@ -32,26 +31,17 @@ def trace_policies(
     Raises:
         ValueError: an entry is wrong, or needs what the trace does not hold.
     """
-    from dataclasses import replace
-
     from dspark.analysis.replay.run import check_replay
     from dspark.cli.console import stderr
     from dspark.config.build import build_policy
-    from dspark.config.compose import compose_policy, parse_entry
-    from dspark.config.schema import component
+    from dspark.config.compose import parse_entry
+    from dspark.config.policies import listed_policies
 
+    taken = [_within(parse_entry(text), trace.depth, invocation) for text in entries]
+    listed = listed_policies([entry for entry, _ in taken], invocation.search_path, "policies")
     found = {}
-    for text in entries:
-        entry = parse_entry(text)
-        label, node = compose_policy(entry, invocation.search_path)
-        note = None
-        if _is_default_too_deep(entry, node, trace.depth):
-            note = f"depth {trace.depth}, which the trace holds, in place of its default {node['depth']}"
-            entry = replace(entry, overrides=(*entry.overrides, f"depth={trace.depth}"))
-            label, node = compose_policy(entry, invocation.search_path)
-        if label in found:
-            raise ValueError(f"policies lists {label!r} twice: leave one out")
-        found[label] = build_policy(component(node, f"policy {label!r}"))
+    for (label, node), (_, note) in zip(listed.items(), taken, strict=True):
+        found[label] = build_policy(node)
         try:
             check_replay(trace, found[label], cost)
         except ValueError as error:
@@ -61,11 +51,15 @@ def trace_policies(
     return found
 
 
-def _is_default_too_deep(entry: PolicyEntry, node: Mapping[str, Any], depth: int) -> bool:
-    """True where the node's depth is its YAML's and the trace holds less."""
-    settings = [key for key in node if key != "_target_"]
-    given = {override.partition("=")[0] for override in entry.overrides}
-    if entry.value is not None:
-        given.add(settings[0])
+def _within(entry: PolicyEntry, depth: int, invocation: Invocation) -> tuple[PolicyEntry, str | None]:
+    """The entry, with the trace's depth if its YAML's is larger and none was given, and what to say then."""
+    from dataclasses import replace
+
+    from dspark.config.compose import compose_policy, given_settings
+
+    _, node = compose_policy(entry, invocation.search_path)
     default = node.get("depth")
-    return "depth" not in given and isinstance(default, int) and default > depth
+    if "depth" in given_settings(entry, node) or not isinstance(default, int) or default <= depth:
+        return entry, None
+    note = f"depth {depth}, which the trace holds, in place of its default {default}"
+    return replace(entry, overrides=(*entry.overrides, f"depth={depth}")), note

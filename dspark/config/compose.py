@@ -85,12 +85,23 @@ def compose_policy(entry: PolicyEntry, search_path: Sequence[str] = ()) -> tuple
     defaults = _compose(choice)
     overrides = [f"policy.{override}" for override in entry.overrides]
     if entry.value is not None:
-        settings = [key for key in defaults if key != "_target_"]
+        settings = setting_names(defaults)
         if not settings:
             raise ValueError(f"policy {entry.option} has no settings, so {entry.value!r} sets nothing")
         overrides.insert(0, f"policy.{settings[0]}={entry.value}")
     node = _compose([*choice, *overrides]) if overrides else defaults
     return policy_label(entry.option, node, defaults), node
+
+
+def setting_names(node: Mapping[str, Any]) -> list[str]:
+    """The settings of a policy's node in order; a value without a name is that of the first."""
+    return [key for key in node if key != "_target_"]
+
+
+def given_settings(entry: PolicyEntry, node: Mapping[str, Any]) -> set[str]:
+    """The settings that an entry sets itself; the others are as the option's YAML has them."""
+    named = {override.partition("=")[0] for override in entry.overrides}
+    return named if entry.value is None else named | {setting_names(node)[0]}
 
 
 def policy_options(search_path: Sequence[str] = ()) -> list[str]:
@@ -108,7 +119,7 @@ def policy_label(option: str, node: Mapping[str, Any], defaults: Mapping[str, An
 
     The first setting goes without its name; a policy's only setting is always shown: ``fixed 4``.
     """
-    settings = [key for key in node if key != "_target_"]
+    settings = setting_names(node)
     words = [option]
     for i, key in enumerate(settings):
         if len(settings) == 1 or node[key] != defaults.get(key):

@@ -112,5 +112,4 @@ def measured(cell: Cell, *, data: Path, out: Path, depth: int, extra: Sequence[s
 
 
 def _row(summary: dict[str, Any], folder: Path) -> dict[str, Any]:
-    tokens_a_round, drafted_share = rounds_of(folder)
-    return {**summary["rows"][0], "tokens_a_round": tokens_a_round, "drafted_share": drafted_share}
+    return {**summary["rows"][0], **rounds_of(folder)}

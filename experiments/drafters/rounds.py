@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dspark.metrics.trace import read_jsonl
+from dspark.analysis.frames import rows_frame
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def rounds_of(folder: Path) -> tuple[float, float]:
-    """Tokens a round, and the share of rounds that drafted, of the `dspark run` in ``folder``.
+def rounds_of(folder: Path) -> dict[str, float]:
+    """``tokens_a_round`` and ``drafted_share``, of rounds, of the `dspark run` in ``folder``.
 
     A round is a row of a decode step: one pass of the target over one request. A request's first token,
     which its prefill gives, is in no round.
@@ -23,12 +23,10 @@ def rounds_of(folder: Path) -> tuple[float, float]:
     Raises:
         ValueError: the run has no round.
     """
-    emitted = num_rounds = num_drafted = 0
-    for step in read_jsonl(folder / "steps.jsonl"):
-        rows = step["rows"]
-        num_rounds += len(rows["request_id"])
-        emitted += sum(rows["emitted"])
-        num_drafted += sum(drafted > 0 for drafted in rows["drafted"])
-    if num_rounds == 0:
+    rounds = rows_frame(folder)
+    if rounds.empty:
         raise ValueError(f"the run in {folder} has no decode step: give sampling.max_new_tokens of 2 or more")
-    return emitted / num_rounds, num_drafted / num_rounds
+    return {
+        "tokens_a_round": float(rounds["emitted"].mean()),
+        "drafted_share": float((rounds["drafted"] > 0).mean()),
+    }

@@ -116,8 +116,7 @@ def run(context: Context) -> Outcome:
                 file="conditional.png",
                 caption="How often the draft at a position is accepted, given that all before it were.",
                 alt="A panel a domain with a line a drafter: conditional acceptance against the position in "
-                "the draft. The legend has the tokens a round, rounds without a draft among "
-                "them.",
+                "the draft. The legend has the tokens a round, rounds without a draft among them.",
             ),
         ),
         tables=(_table(rows),),
@@ -147,7 +146,7 @@ def _measured(context: Context, contender: Contender, domain: Domain) -> dict[st
         context.folder / f"{contender.name}-{domain.name}",
     )
     (row,) = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["rows"]
-    return {**row, "tokens_a_round": rounds_of(folder)[0]}
+    return {**row, **rounds_of(folder)}
 
 
 def _claims(found: Found) -> list[Claim]:

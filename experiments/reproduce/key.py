@@ -34,8 +34,8 @@ def result_key(experiment: Experiment, context: Context) -> str:
             if path.suffix not in _NO_SOURCE:
                 digest.update(path.relative_to(REPO).as_posix().encode() + b"\0" + _content(path))
     for name, value in sorted(context.settings.items()):
-        given = Path(str(value)).expanduser()
-        if value and given.exists():
+        if value:
+            given = Path(value).expanduser()
             for path in _files(given):
                 digest.update(f"{name}/{path.relative_to(given)}".encode() + b"\0" + _content(path))
     asked = {"quick": context.quick, "settings": dict(context.settings)}

@@ -63,9 +63,20 @@ def test_the_best_depth_of_a_constant_acceptance_is_that_of_the_closed_form() ->
         np.testing.assert_allclose(np.array(size.speeds) / size.speeds[0], gains, rtol=0.03)
 
 
-def test_depth_falls_with_the_batch_and_the_schedule_beats_every_fixed_depth(cost) -> None:
-    trace = make_trace(0.65, num=96)
-    settings = TuneSettings(batch_sizes=(1, 4, 16, 64, 256), max_batch_size=512)
+@pytest.mark.parametrize(
+    ("num", "tuned_for", "replayed_at"),
+    [
+        (96, (1, 4, 16, 64, 256), (1, 16, 64)),
+        pytest.param(
+            160, (1, 2, 4, 8, 16, 32, 64, 128, 256), (1, 8, 64, 128), marks=pytest.mark.slow, id="full"
+        ),
+    ],
+)
+def test_depth_falls_with_the_batch_and_the_schedule_beats_every_fixed_depth(
+    cost, num: int, tuned_for: tuple[int, ...], replayed_at: tuple[int, ...]
+) -> None:
+    trace = make_trace(0.65, num=num)
+    settings = TuneSettings(batch_sizes=tuned_for, max_batch_size=512)
     sizes = tune(trace, cost, settings)
     chosen = [size.chosen for size in sizes]
     assert chosen == sorted(chosen, reverse=True), "this cost model makes tokens dearer as the batch grows"
@@ -77,7 +88,7 @@ def test_depth_falls_with_the_batch_and_the_schedule_beats_every_fixed_depth(cos
     tuned = BatchTable(ranges=schedule.depths)
 
     def total(policy) -> float:
-        runs = (replay(trace, policy, batch_size=b, cost=cost) for b in (1, 16, 64))
+        runs = (replay(trace, policy, batch_size=b, cost=cost) for b in replayed_at)
         return float(np.sum([np.log(run.tokens_per_s()) for run in runs]))
 
     assert all(total(tuned) > total(Fixed(depth=depth)) for depth in range(DEPTH + 1))

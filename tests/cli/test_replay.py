@@ -258,7 +258,7 @@ def test_the_yaml_lists_every_field() -> None:
         ),
         (
             ["policies=['confidence depth=3','confidence 0.4 depth=3']"],
-            "policies lists 'confidence depth=3' twice: leave one out",
+            "policies lists the policy 'confidence depth=3' twice: leave one out",
         ),
         (["policies=[svip]"], "needs the signal entropy, which the trace does not hold"),
         (["policies=[fixd]"], "fixd"),

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dspark.policies.base import Policy
     from experiments.peers.vllm_schedule.options import Options
 
-DRAFTS = "drafter=ngram"
-"""What vLLM drafts with here."""
 NO_CHUNKS = 1 << 30
 """Prompt tokens a pass: all prompts in the first one, as with vLLM's ``max_num_batched_tokens`` here."""
 
@@ -63,8 +61,8 @@ def export(options: Options) -> Exported:
     """
     out, shared = options.out.resolve(), options.shared()
     depth = max(options.depths)
-    trace = kept(["record", *shared, DRAFTS, f"record.depth={depth}"], out / "trace") / "trace.parquet"
-    profile = kept(["profile", *shared, DRAFTS, "profile.path=null", *options.profile], out / "profile")
+    trace = kept(["record", *shared, f"record.depth={depth}"], out / "trace") / "trace.parquet"
+    profile = kept(["profile", *shared, "profile.path=null", *options.profile], out / "profile")
     schedule = options.schedule or _tuned(options, trace, profile / "profile.json")
     loaded = load_schedule(schedule)
     if loaded.max_depth > depth:

@@ -53,14 +53,19 @@ class Options:
         return PromptSpec(path=path, num_requests=max(self.batch_sizes))
 
     def shared(self) -> list[str]:
-        """Settings of every `dspark` command that loads the target: model and requests as vLLM has them."""
+        """Settings of every `dspark` command that loads the target: model, drafts and requests as vLLM's."""
         target = (
             [] if self.target == DEFAULT_TARGET else ["target=pretrained", f"target.source={self.target}"]
         )
         path = [] if self.prompts == BUILTIN else [f"workload.path={Path(self.prompts).resolve()}"]
         return [
             *(*target, *path, f"workload.num_requests={max(self.batch_sizes)}", "tracker=none"),
-            *(f"engine.num_threads={self.threads}", "sampling.ignore_eos=true", "verification=greedy"),
+            *(
+                "drafter=ngram",
+                f"engine.num_threads={self.threads}",
+                "sampling.ignore_eos=true",
+                "verification=greedy",
+            ),
             f"sampling.max_new_tokens={self.new_tokens}",
         ]
 
